@@ -1,0 +1,89 @@
+"""A report on disk: tensors as safetensors, the rest as json. No pickles."""
+
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from fedcore.engine import Report
+from fedcore.tree import Params
+
+
+def save(report: Report, folder: Path) -> None:
+    """Write `report` into `folder`, replacing what is there in one step: a crash leaves the old or the new, whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors: dict[str, Tensor] = {}
+    structure = {
+        "round": report.round,
+        "server": _describe(report.server, "server", tensors),
+        "clients": {str(id): _describe(state, f"client{id}", tensors) for id, state in report.clients.items()},
+        "metrics": report.metrics,
+        "per_client": report.per_client,
+    }
+    # The json rides in the safetensors header, so that there is one file to replace.
+    target, draft = folder / "report.safetensors", folder / f"report.{os.getpid()}.tmp"
+    save_file(tensors, draft, metadata={"structure": json.dumps(structure)})
+    os.replace(draft, target)
+
+
+def load(folder: Path) -> Report | None:
+    """The report saved in `folder`, None if there is none."""
+    path = folder / "report.safetensors"
+    if not path.is_file():
+        return None
+    tensors = load_file(path)
+    structure = json.loads(_metadata(path)["structure"])
+    return Report(
+        round=structure["round"],
+        server=_restore(structure["server"], tensors),
+        clients={int(id): _restore(state, tensors) for id, state in structure["clients"].items()},
+        metrics=structure["metrics"],
+        per_client={name: {int(id): v for id, v in values.items()} for name, values in structure["per_client"].items()},
+    )
+
+
+def _metadata(path: Path) -> dict[str, str]:
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header: dict[str, dict[str, str]] = json.loads(file.read(size))
+    return header["__metadata__"]
+
+
+def _describe(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """The shape of a tree as json, its tensors put into `tensors` under `name`."""
+    if isinstance(tree, Tensor):
+        tensors[name] = tree.detach().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(tree, Params):
+        return {"params": {key: _describe(value, f"{name}/{key}", tensors) for key, value in tree.items()}}
+    if isinstance(tree, dict):
+        return {"dict": {key: _describe(value, f"{name}/{key}", tensors) for key, value in tree.items()}}
+    if isinstance(tree, tuple | list):
+        items = [_describe(value, f"{name}/{position}", tensors) for position, value in enumerate(tree)]
+        if hasattr(tree, "_fields"):
+            return {"named": f"{type(tree).__module__}:{type(tree).__qualname__}", "items": items}
+        return {"tuple" if isinstance(tree, tuple) else "list": items}
+    return {"value": tree}
+
+
+def _restore(shape: Any, tensors: dict[str, Tensor]) -> Any:
+    if "tensor" in shape:
+        return tensors[shape["tensor"]]
+    if "params" in shape:
+        return Params({key: _restore(value, tensors) for key, value in shape["params"].items()})
+    if "dict" in shape:
+        return {key: _restore(value, tensors) for key, value in shape["dict"].items()}
+    if "named" in shape:
+        module, _, name = shape["named"].partition(":")
+        kind = getattr(importlib.import_module(module), name)
+        if not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
+            raise ValueError(f"checkpoint names {shape['named']}, which is no NamedTuple; delete the checkpoint")
+        return kind(*(_restore(item, tensors) for item in shape["items"]))
+    for key, container in (("tuple", tuple), ("list", list)):
+        if key in shape:
+            return container(_restore(item, tensors) for item in shape[key])
+    return shape["value"]

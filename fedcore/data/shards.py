@@ -1,0 +1,116 @@
+"""What a method sees of a dataset: the images of one client, as rows of arrays that everybody shares."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+class Source(NamedTuple):
+    """All images of one split of a dataset."""
+
+    images: Tensor  # (N, C, H, W) uint8
+    labels: Tensor  # (N,) int64, -1 where unlabelled
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset on disk, its images memory-mapped. It pickles as its folder, so processes share one copy."""
+
+    folder: Path
+    name: str
+    classes: tuple[str, ...]
+    shape: tuple[int, int, int]  # (C, H, W)
+    mean: Tensor  # (C,) of the training pixels divided by 255
+    std: Tensor  # (C,)
+    splits: Mapping[str, Source]
+    fingerprint: str
+
+    @classmethod
+    def open(cls, folder: Path) -> "Dataset":
+        """Map the arrays of `folder` (as the download stage wrote them). Raises FileNotFoundError if there are none."""
+        facts = json.loads((folder / "dataset.json").read_text())
+        splits = {split: Source(_mapped(folder / f"{split}_images.npy"), _mapped(folder / f"{split}_labels.npy"))
+                  for split in facts["splits"]}  # fmt: skip
+        channels, height, width = facts["shape"]
+        return cls(
+            folder=folder,
+            name=folder.name,
+            classes=tuple(facts["classes"]),
+            shape=(channels, height, width),
+            mean=torch.tensor(facts["mean"]),
+            std=torch.tensor(facts["std"]),
+            splits=splits,
+            fingerprint=facts["fingerprint"],
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dataset.open, (self.folder,)
+
+
+def _mapped(path: Path) -> Tensor:
+    # Copy-on-write: pages stay shared with other processes, and PyTorch does not warn of read-only memory.
+    return torch.from_numpy(np.load(path, mmap_mode="c"))
+
+
+@dataclass(frozen=True)
+class Split:
+    """Some rows of a source, in a fixed order; a position counts within them."""
+
+    source: Source
+    index: Tensor  # (n,) int64, rows of the source
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def images(self, positions: Tensor | None = None) -> Tensor:
+        """Images (b, C, H, W) uint8 at `positions` (b,), default all."""
+        return self.source.images[self.index if positions is None else self.index[positions]]
+
+    def labels(self, positions: Tensor | None = None) -> Tensor:
+        """Labels (b,) int64 at `positions` (b,), default all."""
+        return self.source.labels[self.index if positions is None else self.index[positions]]
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One client's view of a dataset."""
+
+    client: int
+    train: Split
+    validation: Split
+    test: Split
+    domain: int = 0
+
+    def to(self, device: torch.device) -> "Shard":
+        """The same shard with its own images on `device`; the CPU keeps the shared, mapped arrays."""
+        if device.type == "cpu":
+            return self
+        train, validation, test = (_moved(split, device) for split in (self.train, self.validation, self.test))
+        return Shard(self.client, train, validation, test, self.domain)
+
+
+def _moved(split: Split, device: torch.device) -> Split:
+    source = Source(split.images().to(device), split.labels().to(device))
+    return Split(source, torch.arange(len(split), device=device))
+
+
+def pooled(shards: Sequence[Shard], client: int = 0) -> Shard:
+    """One shard that holds the images of all `shards`."""
+    first = shards[0]
+
+    def union(splits: Sequence[Split]) -> Split:
+        return Split(splits[0].source, torch.cat([s.index for s in splits]))
+
+    return Shard(
+        client,
+        union([s.train for s in shards]),
+        union([s.validation for s in shards]),
+        union([s.test for s in shards]),
+        first.domain,
+    )

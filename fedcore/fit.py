@@ -1,0 +1,98 @@
+"""Local training: the only training loop of the federated methods."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedcore.data import augment
+from fedcore.data.shards import Shard, Split
+from fedcore.model import Batch
+from fedcore.tree import Params
+
+Loss = Callable[[Params, Batch], Tensor]
+
+
+class Fitted(NamedTuple):
+    params: Params
+    steps: int  # optimiser steps really taken
+    loss: Tensor  # 0-d, mean over the steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalFit:
+    """Epochs of mini-batch gradient descent over a client's training images, with a new optimiser each time."""
+
+    epochs: int = 1
+    batch_size: int = 32
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0  # sgd only
+    weight_decay: float = 0.0
+    clip: float | None = None  # largest Euclidean norm of a step's gradient
+    augment: str = "none"  # a name of fedcore.data.augment.AUGMENTS
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1:
+            raise ValueError(f"epochs: {self.epochs} epochs of batches of {self.batch_size}; both must be at least 1")
+        if self.lr <= 0:
+            raise ValueError(f"lr: {self.lr} is not positive")
+        if self.momentum and self.optimizer != "sgd":
+            raise ValueError("momentum: only the optimizer sgd has it; leave it out")
+        if self.augment not in augment.AUGMENTS:
+            raise ValueError(f"augment: {self.augment!r} is unknown; known: {', '.join(augment.AUGMENTS)}")
+
+    def __call__(
+        self, loss: Loss, params: Params, shard: Shard, *, shift: Params | None = None, frozen: str | None = None
+    ) -> Fitted:
+        """Train from `params` on `shard.train`; `params` itself is left as it is.
+
+        `shift` is added to the gradient of every step. Entries whose name starts with `frozen` stay as they are, the
+        statistics of their BatchNorm too. A client without images takes no step.
+        """
+        own = params.clone()
+        free = [name for name in own.trainable() if frozen is None or not name.startswith(frozen)]
+        trained = {name: own[name].requires_grad_() for name in free}
+        optimizer = self._optimizer(list(trained.values()))
+        total, steps = torch.zeros(()), 0
+        for batch in self.batches(shard.train):
+            optimizer.zero_grad()
+            value = loss(own, batch)
+            value.backward()
+            if shift is not None:
+                _add_to_gradients(trained, shift)
+            if self.clip is not None:
+                torch.nn.utils.clip_grad_norm_(list(trained.values()), self.clip)
+            optimizer.step()
+            total, steps = total + value.detach(), steps + 1
+        return Fitted(Params({name: leaf.detach() for name, leaf in own.items()}), steps, total / max(steps, 1))
+
+    def batches(self, split: Split) -> Iterator[Batch]:
+        """Every epoch's batches of a split, in an order drawn from the global random state, augmented.
+
+        All images are used: the last batch is smaller, and a last batch of one joins the batch before it, for which
+        BatchNorm has a variance.
+        """
+        for _ in range(self.epochs):
+            order = torch.randperm(len(split)).to(split.index.device)
+            for positions in order.split(self._sizes(len(split))):
+                x = augment.AUGMENTS[self.augment](split.images(positions) / 255)
+                yield Batch(x, split.labels(positions), positions)
+
+    def _sizes(self, n: int) -> list[int]:
+        sizes = [self.batch_size] * (n // self.batch_size) + [n % self.batch_size] * (n % self.batch_size > 0)
+        if len(sizes) > 1 and sizes[-1] == 1:
+            sizes[-2:] = [sizes[-2] + 1]
+        return sizes
+
+    def _optimizer(self, leaves: list[Tensor]) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam(leaves, lr=self.lr, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.SGD(leaves, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True)
+
+
+def _add_to_gradients(leaves: dict[str, Tensor], shift: Params) -> None:
+    for name, leaf in leaves.items():
+        leaf.grad = shift[name].clone() if leaf.grad is None else leaf.grad.add_(shift[name])

@@ -1,0 +1,80 @@
+"""What a federated method is."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from fedcore import metrics
+from fedcore.cohort import Cohort
+from fedcore.data.shards import Shard
+from fedcore.fit import LocalFit
+from fedcore.model import Task
+from fedcore.tree import Params
+
+S = TypeVar("S")
+C = TypeVar("C")
+
+Metrics = dict[str, float | Tensor]
+"""Numbers of a round by name; a tensor (m,) holds one number for each client of the cohort, in the order of its ids."""
+
+
+class Global(NamedTuple):
+    """The server state of a method that keeps one model."""
+
+    x: Params
+
+
+class Trained(NamedTuple):
+    """The reply of a client that trained a model."""
+
+    w: Params
+    loss: Tensor  # 0-d, mean over its steps
+    steps: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(ABC, Generic[S, C]):
+    """A federated method: its fields are its hyper-parameters and the settings a run may name.
+
+    `round` is the server's half of the paper's algorithm box; every `cohort.map(self.phase, message)` in it is one
+    "for each client in parallel do", and the phase is the client's half. Phases are pure: see fedcore.cohort.Phase.
+    """
+
+    task: Task = field(default_factory=Task, repr=False)  # bound by the run once its data are known
+    fit: LocalFit = field(default_factory=LocalFit)
+
+    personal: ClassVar[bool] = False  # True where clients predict with different models
+
+    @abstractmethod
+    def init_server(self, x: Params) -> S:
+        """The server's state before round zero, `x` being the model drawn for the run."""
+
+    def init_client(self, server: S) -> C:
+        """A client's state when it first takes part; default None."""
+        return None  # type: ignore[return-value]
+
+    def prepare(self, server: S, everyone: Cohort[C]) -> S:
+        """Round zero, with all clients; default nothing."""
+        return server
+
+    @abstractmethod
+    def round(self, server: S, cohort: Cohort[C]) -> tuple[S, Metrics]:
+        """One communication round."""
+
+    @abstractmethod
+    def predict(self, server: S, client: C, shard: Shard, x: Tensor) -> Tensor:
+        """Logits (b, K) of images x (b, C, H, W) uint8, as the client of `shard` would predict them."""
+
+    def models(self, server: S) -> dict[str, Params]:
+        """The final models worth keeping, by name; default the only one."""
+        if isinstance(server, Global):
+            return {"global": server.x}
+        return {}
+
+    @torch.no_grad()
+    def assess(self, server: S, client: C, shard: Shard) -> tuple[metrics.Score, C]:
+        """The phase that scores a client's model on the client's own test images."""
+        return metrics.score(self.predict(server, client, shard, shard.test.images()), shard.test.labels()), client
