@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -79,13 +80,16 @@ class Processes:
     @contextmanager
     def open(self, method: Any, shards: dict[int, Shard]) -> Iterator[Executor]:
         """Start the workers; they end with the context. Messages travel as bytes through pipes."""
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")  # PyTorch is imported once for all workers
+        context.set_forkserver_preload([__name__])
+        cargo = pickle.dumps((method, shards))
         pipes, processes = [], []
         for _ in range(min(self.workers, len(shards))):
             ours, theirs = context.Pipe()
-            life = (theirs, method, shards, self.threads, self.device)
+            life = (theirs, cargo, self.threads, self.device)
             process = context.Process(target=_serve, args=life, daemon=True)
-            process.start()
+            with _main_left_out(cargo):
+                process.start()
             theirs.close()
             pipes.append(ours)
             processes.append(process)
@@ -101,6 +105,18 @@ class Processes:
             for process in processes:
                 process.join(timeout=5)
                 process.terminate()
+
+
+@contextmanager
+def _main_left_out(cargo: bytes) -> Iterator[None]:
+    """Keep a new process from importing the main module again, which can be slow, unless its pickled cargo needs it."""
+    main = vars(sys.modules["__main__"])
+    hidden = {} if b"__main__" in cargo else {name: main.get(name) for name in ("__spec__", "__file__")}
+    main |= dict.fromkeys(hidden)
+    try:
+        yield
+    finally:
+        main |= hidden
 
 
 def _spread(pipes: Sequence[Connection], order: bytes, works: Sequence[Work]) -> list[Result]:
@@ -132,9 +148,10 @@ def _collect(busy: dict[Connection, int], results: dict[int, Result]) -> list[Co
     return ready
 
 
-def _serve(pipe: Connection, method: Any, shards: dict[int, Shard], threads: int, device: torch.device) -> None:
+def _serve(pipe: Connection, cargo: bytes, threads: int, device: torch.device) -> None:
     """The life of a worker: a phase with its message, then clients, until the pipe closes."""
     torch.set_num_threads(threads)
+    method, shards = pickle.loads(cargo)
     placed = {client: shard.to(device) for client, shard in shards.items()}
     phase, message = "", None
     try:

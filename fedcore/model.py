@@ -47,7 +47,8 @@ class Task:
 
     @cached_property
     def net(self) -> nn.Module:
-        return self.build()
+        with torch.random.fork_rng(devices=[]):  # built when first needed, which must not move the random state
+            return self.build()
 
     @cached_property
     def _norms(self) -> list[tuple[str, _BatchNorm]]:
