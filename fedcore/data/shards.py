@@ -4,25 +4,40 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
-class Source(NamedTuple):
-    """All images of one split of a dataset."""
+@dataclass(frozen=True)
+class Source:
+    """All images of one split of a dataset. One that was opened from a folder pickles as that folder."""
 
     images: Tensor  # (N, C, H, W) uint8
     labels: Tensor  # (N,) int64, -1 where unlabelled
+    origin: tuple[Path, str] | None = None  # folder and split
+
+    @classmethod
+    def open(cls, folder: Path, split: str) -> "Source":
+        """Map the arrays of one split into memory; processes that open the same files share one copy."""
+        images, labels = (_mapped(folder / f"{split}_{kind}.npy") for kind in ("images", "labels"))
+        return cls(images, labels, (folder.absolute(), split))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Source, (self.images, self.labels)) if self.origin is None else (Source.open, self.origin)
+
+
+def _mapped(path: Path) -> Tensor:
+    # Copy-on-write: pages stay shared with other processes, and PyTorch does not warn of read-only memory.
+    return torch.from_numpy(np.load(path, mmap_mode="c"))
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset on disk, its images memory-mapped. It pickles as its folder, so processes share one copy."""
+    """A dataset on disk, its images memory-mapped."""
 
-    folder: Path
     name: str
     classes: tuple[str, ...]
     shape: tuple[int, int, int]  # (C, H, W)
@@ -35,27 +50,16 @@ class Dataset:
     def open(cls, folder: Path) -> "Dataset":
         """Map the arrays of `folder` (as the download stage wrote them). Raises FileNotFoundError if there are none."""
         facts = json.loads((folder / "dataset.json").read_text())
-        splits = {split: Source(_mapped(folder / f"{split}_images.npy"), _mapped(folder / f"{split}_labels.npy"))
-                  for split in facts["splits"]}  # fmt: skip
         channels, height, width = facts["shape"]
         return cls(
-            folder=folder,
             name=folder.name,
             classes=tuple(facts["classes"]),
             shape=(channels, height, width),
             mean=torch.tensor(facts["mean"]),
             std=torch.tensor(facts["std"]),
-            splits=splits,
+            splits={split: Source.open(folder, split) for split in facts["splits"]},
             fingerprint=facts["fingerprint"],
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Dataset.open, (self.folder,)
-
-
-def _mapped(path: Path) -> Tensor:
-    # Copy-on-write: pages stay shared with other processes, and PyTorch does not warn of read-only memory.
-    return torch.from_numpy(np.load(path, mmap_mode="c"))
 
 
 @dataclass(frozen=True)
