@@ -72,6 +72,7 @@ def federate(
     """
     pool = pool or Sequential()
     torch.set_num_threads(pool.threads)
+    shards = sorted(shards, key=lambda shard: shard.client)
     everyone = {shard.client: shard for shard in shards}
     if global_test is not None:
         empty = Split(global_test.source, global_test.index[:0])

@@ -35,8 +35,10 @@ class LocalFit:
     augment: str = "none"  # a name of fedcore.data.augment.AUGMENTS
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1:
-            raise ValueError(f"epochs: {self.epochs} epochs of batches of {self.batch_size}; both must be at least 1")
+        if self.epochs < 1:
+            raise ValueError(f"epochs: {self.epochs}; train for at least one")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size: {self.batch_size}; a batch has at least one image")
         if self.lr <= 0:
             raise ValueError(f"lr: {self.lr} is not positive")
         if self.momentum and self.optimizer != "sgd":

@@ -68,6 +68,10 @@ class Method(ABC, Generic[S, C]):
     def predict(self, server: S, client: C, shard: Shard, x: Tensor) -> Tensor:
         """Logits (b, K) of images x (b, C, H, W) uint8, as the client of `shard` would predict them."""
 
+    def paper_cost(self, size: int) -> int | None:
+        """Bytes that a client exchanges in a round by the paper's own formula, for a model of `size` bytes."""
+        return None
+
     def models(self, server: S) -> dict[str, Params]:
         """The final models worth keeping, by name; default the only one."""
         if isinstance(server, Global):

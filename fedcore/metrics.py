@@ -63,6 +63,12 @@ def auroc(scores: Tensor, labels: Tensor) -> Tensor:
     return areas.mean().float()
 
 
+def relevance(a: Tensor, b: Tensor) -> float:
+    """Mean cosine similarity of all pairs of rows, a (n, d) and b (m, d); CP-CFL (7) over 300 x 300 images."""
+    a, b = (F.normalize(rows.flatten(1).double(), dim=1).mean(0) for rows in (a, b))
+    return float(a @ b)
+
+
 def confusion(row: Tensor, column: Tensor, rows: int, columns: int) -> Tensor:
     """Counts (rows, columns) of pairs from two label vectors (n,)."""
     return torch.bincount(row * columns + column, minlength=rows * columns).view(rows, columns)

@@ -1,9 +1,9 @@
 """A network and its loss as pure functions of `Params`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch.func import functional_call
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedcore import nets
 from fedcore.data.shards import Split
 from fedcore.tree import Params
 
@@ -31,6 +32,12 @@ class Classifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.head(self.encoder(x))
         return logits
+
+
+def classifier(net: str, options: Mapping[str, Any], shape: tuple[int, int, int], head: str, classes: int) -> Classifier:
+    """The encoder `net` for images of `shape` (C, H, W) with the head `head` on its features, by their names."""
+    encoder = nets.encoder(net, shape, **options)
+    return Classifier(encoder, nets.head(head, int(encoder.features), classes))
 
 
 @dataclass(frozen=True)

@@ -143,12 +143,13 @@ def mean(stacked: T, weights: Tensor | None = None) -> T:
 def mean_by(stacked: T, weights: Tensor, group: Tensor, previous: T) -> T:
     """Average the rows of each group: rows (m, ...), weights (m,), group (m,) in 0..N-1, previous (N, ...) -> (N, ...).
 
-    A group without members keeps its row of `previous`.
+    A group without members, or whose members weigh nothing, keeps its row of `previous`.
     """
     rows = []
     for n in range(len(next(leaves(previous)))):
         members = (group == n).nonzero().flatten()
-        rows.append(mean(take(stacked, members), weights[members]) if len(members) else take(previous, n))
+        heard = weights[members].sum() > 0
+        rows.append(mean(take(stacked, members), weights[members]) if heard else take(previous, n))
     return stack(rows)
 
 

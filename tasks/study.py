@@ -9,12 +9,12 @@ from typing import Any, Literal, TypeVar
 
 import torch
 import yaml
-from fedcore.data.datasets import DatasetSpec
-from fedcore.data.partition import SCHEMES, Scheme
 
 from fedcore import config, nets, registry
 from fedcore.config import ConfigError
 from fedcore.contrastive import ALGORITHMS, EncoderSpec
+from fedcore.data.datasets import DatasetSpec
+from fedcore.data.partition import SCHEMES, Scheme
 from fedcore.engine import Plan
 from fedcore.executors import Pool, Processes, Sequential
 from fedcore.method import Method
@@ -205,6 +205,11 @@ def _check_names(study: Study) -> None:
     for name, run in study.runs.items():
         defined(run.partition, f"runs.{name}.partition", "partitions")
         defined(run.encoder, f"runs.{name}.encoder", "encoders", "runs")
+        source = study.runs.get(run.encoder)
+        if source and registry.method(source.method).personal:
+            raise ConfigError(
+                f"runs.{name}.encoder: run {run.encoder!r} keeps several models; name a run that keeps one, or an encoder"
+            )
         if run.pooling == "groups" and not hasattr(study.partitions[run.partition], "groups"):
             raise ConfigError(
                 f"runs.{name}.pooling: partition {run.partition!r} has no true groups; use the scheme groups"

@@ -70,6 +70,9 @@ class CPCFL(Method[Server, None]):
         phi, _, loss = self.fit(self.task.loss, tree.take(theta, n), shard)
         return Reply(phi, n, loss), None
 
+    def paper_cost(self, size: int) -> int:
+        return (self.num_clusters + 1) * size  # all N models down, one up; CP-CFL (14)*
+
     def predict(self, server: Server, client: None, shard: Shard, x: Tensor) -> Tensor:
         n = clusters.choose(self.task, server.theta, shard.train)
         return self.task.predict(tree.take(server.theta, n), x)

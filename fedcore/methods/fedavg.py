@@ -29,5 +29,8 @@ class FedAvg(Method[Global, None]):
         w, steps, loss = self.fit(self.task.loss, server.x, shard)
         return Trained(w, loss, steps), None
 
+    def paper_cost(self, size: int) -> int:
+        return 2 * size  # CP-CFL (13)*
+
     def predict(self, server: Global, client: None, shard: Shard, x: Tensor) -> Tensor:
         return self.task.predict(server.x, x)

@@ -1,0 +1,168 @@
+"""What a federated run leaves behind: models, an encoder for other runs, and the numbers people look at."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedcore import checkpoint, metrics, nets
+from fedcore.data.shards import Dataset, Shard, Split
+from fedcore.engine import Report
+from fedcore.method import Method
+from fedcore.model import Task, classifier
+from fedcore.tree import Params, nbytes
+from tasks import encoders, layout, publish
+from tasks.study import Run, Study
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that a run needs, read and checked."""
+
+    name: str
+    study: Study
+    run: Run
+    method: Method[Any, Any]  # not yet bound to a task
+    dataset: Dataset
+    partition: dict[str, Any]  # partition.json
+    encoder: dict[str, Any]  # encoder.json
+    shards: list[Shard]
+
+    def task(self, seed: int) -> Task:
+        """What is learned with this seed: a network whose encoder starts as the node's, if that has weights."""
+        _, weights = encoders.read(self.run.encoder, seed)
+        dataset, net, options = self.dataset, self.encoder["net"], self.encoder["net_options"]
+        build = partial(classifier, net, options, dataset.shape, self.run.head, len(dataset.classes))
+        pretrained = None if weights is None else Params({f"encoder.{key}": value for key, value in weights.items()})
+        return Task(build, dataset.mean, dataset.std, pretrained)
+
+    def global_test(self) -> Split:
+        """The whole test split of the dataset."""
+        source = self.dataset.splits["test"]
+        return Split(source, torch.arange(len(source.labels)))
+
+
+@dataclass(frozen=True)
+class Play:
+    """One seed's rounds."""
+
+    seed: int
+    task: Task
+    end: Report
+    curve: pd.DataFrame  # a row a round
+    clients: pd.DataFrame  # a row a round and client
+
+
+def frames(seed: int, history: Sequence[dict[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    curve = pd.DataFrame([{"seed": seed, "round": row["round"], **row["metrics"]} for row in history])
+    rounds = []
+    for row in history:
+        table = pd.DataFrame({name: pd.Series(values) for name, values in row["per_client"].items()})
+        table.index = table.index.astype(int)
+        rounds.append(table.rename_axis("client").reset_index().assign(seed=seed, round=row["round"]))
+    clients = pd.concat(rounds, ignore_index=True)
+    return curve, clients[["seed", "round", "client", *sorted(set(clients) - {"seed", "round", "client"})]]
+
+
+def final(plays: Sequence[Play]) -> dict[str, float]:
+    """The last round's numbers: mean over seeds, and the population standard deviation under `<name>_std`."""
+    ends = pd.DataFrame([play.curve.iloc[-1] for play in plays]).drop(columns=["seed", "round"])
+    ends["seconds"] = [play.curve["seconds"].sum() for play in plays]
+    means, spreads = ends.mean(), ends.std(ddof=0)
+    return {name: float(means[name]) for name in ends} | {f"{name}_std": float(spreads[name]) for name in ends}
+
+
+def write(scene: Scene, plays: Sequence[Play]) -> None:
+    """Models, the encoder that other runs may start from, and results, each folder whole or not at all."""
+    with publish.replacing(layout.model(scene.name)) as folder:
+        for play in plays:
+            checkpoint.save(play.end, folder / f"seed{play.seed}")
+            for name, params in scene.method.models(play.end.server).items():
+                save_file(dict(params), folder / f"seed{play.seed}" / f"{name}.safetensors")
+    with publish.replacing(layout.encoder(scene.name)) as folder:
+        _publish_encoder(scene, plays, folder)
+    with publish.replacing(layout.result(scene.name)) as folder:
+        numbers = {"seeds": len(plays), "rounds": scene.run.rounds, **final(plays)}
+        (folder / "metrics.json").write_text(_json(numbers))
+        pd.concat([play.curve for play in plays]).to_csv(folder / "curves.csv", index=False)
+        pd.concat([play.clients for play in plays]).to_parquet(folder / "clients.parquet", index=False)
+        (folder / "run.json").write_text(_json(_record(scene, plays)))
+
+
+def _publish_encoder(scene: Scene, plays: Sequence[Play], folder: Path) -> None:
+    """Seed by seed the encoder of the global model; a method without one publishes none."""
+    facts = {**scene.encoder, "name": scene.name, "algorithm": "run", "dataset": scene.partition["dataset"]}
+    facts |= {"shape": list(scene.dataset.shape), "quality": None, "from": scene.encoder["fingerprint"]}
+    for play in plays:
+        final = scene.method.models(play.end.server).get("global")
+        if final is not None:
+            weights = {name.removeprefix("encoder."): value for name, value in final.under("encoder.").items()}
+            save_file(weights, folder / f"seed{play.seed}.safetensors")
+    facts["fingerprint"] = publish.digest(folder)
+    (folder / "encoder.json").write_text(_json(facts))
+
+
+def _record(scene: Scene, plays: Sequence[Play]) -> dict[str, Any]:
+    """What made the result, beside the result."""
+    curves = pd.concat([play.curve for play in plays])
+    clients = max(1, round(scene.run.participation * len(scene.shards)))
+    formula = scene.method.paper_cost(nbytes(plays[0].task.init()))
+    return {
+        "run": scene.name,
+        "method": scene.run.method,
+        "study": scene.study.study,
+        "partition": scene.run.partition,
+        "encoder": scene.run.encoder,
+        "seeds": list(scene.run.seeds),
+        "rounds": scene.run.rounds,
+        "spec": scene.study.raw["runs"][scene.name],
+        "cost": {
+            "paper_bytes_per_client_round": formula,
+            "measured_bytes_per_client_round": float((curves.bytes_down + curves.bytes_up).mean() / clients),
+        },
+        "relevance": _relevance(scene, plays[0]),
+        "seconds_total": float(curves["seconds"].sum()),
+        "hardware": asdict(scene.study.hardware),
+        "versions": {"fedcore": version("fedcore"), "torch": torch.__version__},
+    }
+
+
+def _relevance(scene: Scene, play: Play) -> dict[str, float] | None:
+    """CP-CFL's relevance of the pre-training set: mean cosine of 300 x 300 images, as pixels and as features.
+
+    None where the encoder was not trained on images of this shape.
+    """
+    theirs = encoders.sample(scene.run.encoder)
+    if theirs is None or tuple(theirs.shape[1:]) != scene.dataset.shape:
+        return None
+    rows = torch.cat([shard.train.index for shard in scene.shards])
+    drawn = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))[: len(theirs)]]
+    ours = scene.dataset.splits["train"].images[drawn]
+    relevance = {"pixels": metrics.relevance(theirs.float(), ours.float())}
+    if play.task.pretrained is not None:
+        relevance["features"] = metrics.relevance(*(_features(scene, play.task, images) for images in (theirs, ours)))
+    return relevance
+
+
+@torch.no_grad()
+def _features(scene: Scene, task: Task, images: Tensor) -> Tensor:
+    net = nets.encoder(scene.encoder["net"], scene.dataset.shape, **scene.encoder["net_options"]).eval()
+    weights = {name.removeprefix("encoder."): value for name, value in (task.pretrained or {}).items()}
+    net.load_state_dict({**net.state_dict(), **weights})
+    features: Tensor = net((images / 255 - task.mean.view(1, -1, 1, 1)) / task.std.view(1, -1, 1, 1))
+    return features
+
+
+def _json(facts: dict[str, Any]) -> str:
+    """Readable and strict: what is not a number is null."""
+    clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
+    return json.dumps(clean, indent=2) + "\n"

@@ -1,0 +1,147 @@
+"""Federated runs: read what a run needs, play the rounds of every seed, and go on where a killed process stopped."""
+
+import json
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from prefect import task
+from rich.console import Console
+from rich.progress import Progress
+
+from fedcore import checkpoint, metrics
+from fedcore.cohort import seed_of
+from fedcore.config import ConfigError
+from fedcore.data import partition as partitioning
+from fedcore.data.shards import Dataset, Shard, pooled
+from fedcore.engine import Report, federate
+from fedcore.executors import seed_everything
+from tasks import encoders, layout, partitions, publish, results, study, tracking
+from tasks.results import Play, Scene
+
+HISTORY = "history.jsonl"
+
+
+@task(task_run_name="federate-{name}")
+def federated(name: str) -> Path:
+    """Play all seeds of the run `name` and write models/federated, models/encoders and results under its name.
+
+    Raises ConfigError for a run that is not there or does not fit its encoder, FileNotFoundError if a stage before it
+    has not been run. The same command goes on from the last checkpoint of a run that was killed.
+    """
+    scene = prepare(name)
+    causes = scene.study.raw["runs"][name], scene.run.seeds, scene.partition["fingerprint"], scene.encoder
+    folder = publish.unfinished("federated", name, *causes)
+    plays = []
+    with tracking.run(
+        scene.study.study, name, params=scene.study.raw["runs"][name], tags=_tags(scene), resume_key=folder.name
+    ) as parent:
+        for seed in scene.run.seeds:
+            with tracking.run(
+                scene.study.study,
+                f"{name}-seed{seed}",
+                params={**scene.study.raw["runs"][name], "seed": seed},
+                tags=_tags(scene),
+                parent=parent,
+                resume_key=f"{folder.name}-seed{seed}",
+            ) as log:
+                plays.append(_play(scene, seed, folder / f"seed{seed}", log))
+        results.write(scene, plays)
+        parent.log_metrics(results.final(plays), step=scene.run.rounds - 1)
+    shutil.rmtree(folder)
+    return layout.result(name)
+
+
+def prepare(name: str) -> Scene:
+    """Read and check what the run `name` needs."""
+    whole = study.load()
+    if name not in whole.runs:
+        raise ConfigError(f"runs.{name}: not defined; known: {', '.join(whole.runs)}")
+    run = whole.runs[name]
+    table, partition = partitions.read(run.partition)
+    dataset = Dataset.open(layout.dataset(partition["dataset"]))
+    encoder, _ = encoders.read(run.encoder, run.seeds[0])
+    if encoder["algorithm"] != "random" and tuple(encoder["shape"]) != dataset.shape:
+        raise ConfigError(
+            f"runs.{name}.encoder: {run.encoder!r} takes images of {encoder['shape']}, partition {run.partition!r} has "
+            f"{list(dataset.shape)} (channels, height, width); give both datasets the same size and channels"
+        )
+    shards = _arranged(partitioning.shards(dataset, table), run.pooling, partition["groups"])
+    return Scene(name, whole, run, run.build(f"runs.{name}"), dataset, partition, encoder, shards)
+
+
+def _arranged(shards: list[Shard], pooling: str, groups: Sequence[int] | None) -> list[Shard]:
+    """Clients as they are, or their images pooled: CP-CFL's Centralized 1 (all) and 2 (each true group)."""
+    if pooling == "all":
+        return [pooled(shards)]
+    if pooling == "groups" and groups is not None:
+        return [pooled([s for s in shards if groups[s.client] == group], group) for group in sorted(set(groups))]
+    return shards
+
+
+def _play(scene: Scene, seed: int, folder: Path, log: tracking.Log) -> Play:
+    folder.mkdir(parents=True, exist_ok=True)
+    task = scene.task(seed)
+    method = replace(scene.method, task=task)
+    seed_everything(seed_of(seed, "model"))
+    x = task.init()
+    end = checkpoint.load(folder)
+    history = _recorded(folder / HISTORY, end.round if end else -1)
+    reports = federate(
+        method, x, scene.shards, scene.run, seed=seed,
+        pool=scene.study.hardware.pool(), global_test=scene.global_test(), resume=end,
+    )  # fmt: skip
+    saved = time.monotonic()
+    with (folder / HISTORY).open("a") as file:
+        for end in _watched(reports, f"{scene.name} seed {seed}", len(history), scene.run.rounds):
+            history.append(_row(scene, end, history[-1]["metrics"]["bytes_total"] if history else 0))
+            file.write(json.dumps(history[-1]) + "\n")
+            file.flush()
+            log.log_metrics(history[-1]["metrics"], step=end.round)
+            last = end.round + 1 == scene.run.rounds
+            if last or time.monotonic() - saved > scene.study.hardware.checkpoint_seconds:
+                checkpoint.save(end, folder)
+                saved = time.monotonic()
+    assert end is not None
+    play = Play(seed, task, end, *results.frames(seed, history))
+    log.log_table(play.clients, "clients.parquet")
+    return play
+
+
+def _recorded(path: Path, last: int) -> list[dict[str, Any]]:
+    """The rows of the rounds up to `last`; what a killed process wrote after its checkpoint is cut off."""
+    lines = path.read_text().splitlines(keepends=True)[: last + 1] if path.is_file() else []
+    path.write_text("".join(lines))
+    return [json.loads(line) for line in lines]
+
+
+def _watched(reports: Iterator[Report], title: str, done: int, total: int) -> Iterator[Report]:
+    with Progress(disable=not sys.stderr.isatty(), console=Console(stderr=True)) as bar:
+        job = bar.add_task(title, completed=done, total=total)
+        for report in reports:
+            bar.advance(job)
+            yield report
+
+
+def _row(scene: Scene, report: Report, bytes_before: float) -> dict[str, Any]:
+    numbers = dict(report.metrics)
+    numbers["bytes_total"] = bytes_before + numbers["bytes_down"] + numbers["bytes_up"]
+    groups, choice = scene.partition["groups"], report.per_client.get("cluster")
+    if groups is not None and choice and scene.run.pooling == "none":
+        true = torch.tensor([groups[client] for client in choice])
+        numbers["cluster_recovery"] = metrics.recovery(torch.tensor([int(n) for n in choice.values()]), true)
+    return {"round": report.round, "metrics": numbers, "per_client": report.per_client}
+
+
+def _tags(scene: Scene) -> dict[str, str]:
+    return {
+        "method": scene.run.method,
+        "partition": scene.partition["fingerprint"],
+        "encoder": scene.encoder["fingerprint"],
+        "executor": type(scene.study.hardware.pool()).__name__,
+    }

@@ -1,0 +1,102 @@
+"""params.yaml: what is wrong is said by its path, before any work."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from fedcore.config import ConfigError
+from fedcore.methods.cp_cfl import CPCFL
+from tasks import study
+
+GOOD: dict[str, Any] = {
+    "study": "small",
+    "seed": 7,
+    "datasets": {"digits": {"source": "digits"}},
+    "partitions": {
+        "skewed": {"dataset": "digits", "scheme": "dirichlet", "clients": 5, "beta": 0.5},
+        "groups": {"dataset": "digits", "scheme": "groups", "clients": 6, "groups": [[0, 1, 2, 3], [3, 4, 5, 6]],
+                   "counts": [4, 4, 2, 2]},
+    },
+    "encoders": {
+        "random": {"algorithm": "random", "dataset": "digits", "net": "conv_small"},
+        "simclr": {"algorithm": "simclr", "dataset": "digits", "net": "conv_small", "epochs": 2},
+    },
+    "runs": {
+        "fedavg": {"method": "fedavg", "partition": "groups", "encoder": "random", "rounds": 3},
+        "cp_cfl": {"method": "cp_cfl", "partition": "groups", "encoder": "simclr", "rounds": 3, "seeds": [0, 1],
+                   "num_clusters": 2, "warmup_rounds": 1, "fit": {"epochs": 1}},
+        "ifca": {"method": "ifca", "partition": "groups", "encoder": "fedavg", "rounds": 3},
+    },
+    "hardware": {"device": "cpu"},
+}  # fmt: skip
+
+
+def test_a_good_study_becomes_typed() -> None:
+    whole = study.parse(GOOD)
+    assert whole.partitions["skewed"].seed == 7
+    assert whole.runs["fedavg"].seeds == (7,)
+    method = whole.runs["cp_cfl"].build("runs.cp_cfl")
+    assert isinstance(method, CPCFL)
+    assert (method.num_clusters, method.fit.epochs, method.fit.optimizer) == (2, 1, "adam")
+    assert study.origin(whole, "fedavg").net == "conv_small"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("runs.cp_cfl.num_cluster", 3, r"runs\.cp_cfl\.num_cluster: unknown; known: .*num_clusters"),
+        ("runs.cp_cfl.method", "cpcfl", r"runs\.cp_cfl\.method: 'cpcfl' is unknown; known: .*cp_cfl"),
+        ("runs.cp_cfl.method", "no.such.module", r"runs\.cp_cfl\.method: cannot import 'no.such.module'"),
+        ("runs.cp_cfl.fit.lr", -0.1, r"runs\.cp_cfl\.fit\.lr: "),
+        ("runs.cp_cfl.fit.augment", "rainbow", r"runs\.cp_cfl\.fit\.augment: 'rainbow' is unknown"),
+        ("runs.cp_cfl.head", "mlp9", r"runs\.cp_cfl\.head: 'mlp9' is unknown; known: linear"),
+        ("runs.cp_cfl.warmup_rounds", -1, r"runs\.cp_cfl\.warmup_rounds: -1 is negative"),
+        ("runs.cp_cfl.task", 1, r"runs\.cp_cfl\.task: unknown"),
+        ("runs.cp_cfl.settings", {}, r"runs\.cp_cfl\.settings: unknown"),
+        ("runs.cp_cfl.seeds", [], r"runs\.cp_cfl\.seeds: \[\]; give at least one"),
+        ("runs.cp_cfl.partition", "group", r"runs\.cp_cfl\.partition: 'group' is not defined under partitions"),
+        ("runs.cp_cfl.encoder", "byol", r"runs\.cp_cfl\.encoder: 'byol' is not defined under encoders or runs"),
+        ("runs.fedavg.encoder", "ifca", r"runs\.\w+\.encoder: a cycle: .*ifca"),
+        ("runs.fedavg.encoder", "fedavg", r"runs\.\w+\.encoder: a cycle: fedavg <- fedavg"),
+        ("runs.ifca.encoder", "cp_cfl", r"runs\.ifca\.encoder: run 'cp_cfl' keeps several models"),
+        ("runs.simclr", GOOD["runs"]["fedavg"], r"runs\.simclr: there is an encoder of this name"),
+        ("runs.a b", {}, r"runs\.a b: a name is made of"),
+        ("runs.fedavg.rounds", None, r"runs\.fedavg\.rounds: expected int"),
+        ("partitions.skewed.beta", 0, r"partitions\.skewed\.beta: "),
+        ("partitions.skewed.scheme", "dirichle", r"partitions\.skewed\.scheme: 'dirichle' is unknown; known: "),
+        ("partitions.skewed.dataset", "mnist", r"partitions\.skewed\.dataset: 'mnist' is not defined under datasets"),
+        ("encoders.simclr.algorithm", "simclear", r"encoders\.simclr\.algorithm: 'simclear' is unknown"),
+        ("encoders.simclr.net", "resnet1", r"encoders\.simclr\.net: .*resnet1"),
+        ("encoders.simclr.dataset", "x", r"encoders\.simclr\.dataset: 'x' is not defined"),
+        ("datasets.digits.source", "digit", r"datasets\.digits\.source: .*digit"),
+        ("hardware.device", "cuda:9", r"hardware\.device: 'cuda:9' is not here .*use auto or cpu"),
+        ("hardware.workers", 0, r"hardware\.workers: 0 workers"),
+        ("hardwares", {}, r"hardwares: unknown section; known: "),
+        ("runs", 3, r"runs: expected a mapping"),
+    ],
+)
+def test_errors_name_the_path_and_the_remedy(path: str, value: object, message: str) -> None:
+    raw = copy.deepcopy(GOOD)
+    *parents, last = path.split(".")
+    node = raw
+    for parent in parents:
+        node = node[parent]
+    node[last] = value
+    with pytest.raises(ConfigError, match=message):
+        study.parse(raw)
+
+
+def test_groups_are_needed_to_pool_by_them() -> None:
+    raw = copy.deepcopy(GOOD)
+    raw["runs"]["fedavg"] |= {"pooling": "groups", "partition": "skewed"}
+    with pytest.raises(ConfigError, match=r"runs\.fedavg\.pooling: partition 'skewed' has no groups"):
+        study.parse(raw)
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path) -> None:
+    with pytest.raises(ConfigError, match=r"params\.yaml: not found"):
+        study.load(tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text("runs: [")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        study.load(tmp_path / "params.yaml")
