@@ -1,0 +1,40 @@
+"""Networks by name: encoders turn images into features, heads turn features into logits."""
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from fedcore.nets.conv import ConvSmall
+from fedcore.nets.heads import mlp
+from fedcore.nets.resnet import resnet18
+
+Shape = tuple[int, int, int]
+
+ENCODERS: dict[str, Callable[..., nn.Module]] = {"conv_small": ConvSmall, "resnet18": resnet18}
+"""(shape (C, H, W), **options) -> a module (B, C, H, W) -> (B, d) whose attribute `features` is d."""
+
+HEADS: dict[str, Callable[[int, int], nn.Module]] = {
+    "linear": nn.Linear,  # θ_c
+    "mlp1": lambda features, classes: mlp(features, classes, hidden=1),  # θ_c-1
+    "mlp2": lambda features, classes: mlp(features, classes, hidden=2),  # θ_c-2
+    "mlp3": lambda features, classes: mlp(features, classes, hidden=3),  # θ_c-3
+}
+"""(features d, classes K) -> a module (B, d) -> (B, K)."""
+
+
+def encoder(name: str, shape: Shape, **options: Any) -> nn.Module:
+    """A newly drawn encoder. Raises ValueError for a name or an option that there is not."""
+    if name not in ENCODERS:
+        raise ValueError(f"net: {name!r} is unknown; known: {', '.join(ENCODERS)}")
+    try:
+        return ENCODERS[name](shape, **options)
+    except TypeError as error:
+        raise ValueError(f"net_options: {name} does not take {options} ({error})") from error
+
+
+def head(name: str, features: int, classes: int) -> nn.Module:
+    """A newly drawn head. Raises ValueError for a name that there is not."""
+    if name not in HEADS:
+        raise ValueError(f"head: {name!r} is unknown; known: {', '.join(HEADS)}")
+    return HEADS[name](features, classes)

@@ -1,0 +1,26 @@
+"""Small convolutional encoders."""
+
+from torch import Tensor, nn
+
+
+class ConvSmall(nn.Module):
+    """Four 3x3 convolutions of stride 2 with ReLU, the map flattened, and a dense layer with ReLU.
+
+    The shape of CP-CFL's encoder is not known; this is the one of the public STL-10 example closest to its settings
+    (methods.md 1.3). Flattened rather than pooled: at 32 pixels the last map is 2x2, and where things are still counts.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], width: int = 64, features: int = 128) -> None:
+        super().__init__()
+        channels, height, width_px = shape
+        layers: list[nn.Module] = []
+        for number in range(4):
+            layers += [nn.Conv2d(width if number else channels, width, 3, stride=2, padding=1), nn.ReLU()]
+            height, width_px = (height + 1) // 2, (width_px + 1) // 2
+        self.body = nn.Sequential(*layers, nn.Flatten(), nn.Linear(width * height * width_px, features), nn.ReLU())
+        self.features = features
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, features)."""
+        features: Tensor = self.body(x)
+        return features

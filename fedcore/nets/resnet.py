@@ -1,0 +1,20 @@
+"""Residual encoders."""
+
+from torch import nn
+from torchvision.models import resnet
+
+SMALL = 64  # pixels; up to here a 3x3 stem without pooling keeps a map that the blocks can still halve three times
+
+
+def resnet18(shape: tuple[int, int, int]) -> nn.Module:
+    """torchvision's ResNet-18 without its classifier; images up to 64 pixels get the CIFAR stem (He et al., 2016)."""
+    channels, height, _ = shape
+    net = resnet.resnet18(weights=None)
+    if height <= SMALL:
+        net.conv1 = nn.Conv2d(channels, 64, 3, stride=1, padding=1, bias=False)
+        net.maxpool = nn.Identity()
+    elif channels != 3:
+        net.conv1 = nn.Conv2d(channels, 64, 7, stride=2, padding=3, bias=False)
+    net.fc = nn.Identity()
+    net.features = 512
+    return net
