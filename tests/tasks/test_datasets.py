@@ -42,8 +42,8 @@ def test_a_path_may_start_at_home(workspace: Path) -> None:
 
 
 def test_an_unknown_node_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"^datasets\.smal: not defined in params\.yaml; known: small, own, far"):
-        datasets.download.fn("smal")
+    with pytest.raises(ConfigError, match=r"^datasets\.other: not defined in params\.yaml; known: small, own, far"):
+        datasets.download.fn("other")
 
 
 def test_a_failure_writes_nothing(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

