@@ -99,7 +99,7 @@ def _read(spec: DatasetSpec, cache: Path, mirror: Path | None) -> Collection:
     if not spec.path and mirror and mirrors.has(mirror, stored):
         return mirrors.read(mirror, stored, spec.form)
 
-    from fedcore.data import web  # noqa: PLC0415  (torchvision takes 1.5 s to import, and every stage reads the specs)
+    from fedcore.data import web  # torchvision takes 1.5 s to import, and every stage reads the specs
 
     if spec.path:
         return web.unpacked(spec.source, spec.split, spec.form, Path(spec.path))

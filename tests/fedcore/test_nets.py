@@ -1,0 +1,81 @@
+"""Encoders and heads: shapes, sizes, and what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fedcore import nets
+from fedcore.nets.heads import WIDTH
+
+SMALL = {"conv_small": {"width": 8, "features": 16}, "resnet18": {}}
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 96, 96), (1, 96, 96)], ids=str)
+@pytest.mark.parametrize("name", nets.ENCODERS)
+def test_every_encoder_with_every_head(name: str, shape: nets.Shape) -> None:
+    encoder = nets.encoder(name, shape, **SMALL[name])
+    with torch.no_grad():
+        features = encoder(torch.rand(2, *shape))
+        assert features.shape == (2, encoder.features)
+        for head in nets.HEADS:
+            assert nets.head(head, encoder.features, 7)(features).shape == (2, 7), head
+
+
+def test_features() -> None:
+    assert nets.encoder("conv_small", (3, 32, 32)).features == 128
+    assert nets.encoder("conv_small", (3, 32, 32), features=20).features == 20
+    assert nets.encoder("resnet18", (3, 32, 32)).features == 512
+
+
+def test_conv_small_takes_images_that_are_not_square() -> None:
+    assert nets.encoder("conv_small", (3, 20, 40), **SMALL["conv_small"])(torch.rand(2, 3, 20, 40)).shape == (2, 16)
+
+
+def test_conv_small_halves_the_map_four_times() -> None:
+    encoder = nets.encoder("conv_small", (3, 32, 32), width=8)
+    convolutions = [layer for layer in encoder.body if isinstance(layer, nn.Conv2d)]
+    assert [(c.in_channels, c.out_channels, c.kernel_size, c.stride) for c in convolutions] == [
+        (3, 8, (3, 3), (2, 2)),
+        *[(8, 8, (3, 3), (2, 2))] * 3,
+    ]
+    assert next(layer for layer in encoder.body if isinstance(layer, nn.Linear)).in_features == 8 * 2 * 2
+
+
+@pytest.mark.parametrize(("shape", "kept"), [((1, 8, 8), 8), ((3, 64, 64), 64), ((3, 65, 65), 17), ((1, 96, 96), 24)])
+def test_resnet18_keeps_the_map_of_small_images(shape: nets.Shape, kept: int) -> None:
+    """Up to 64 pixels the stem keeps every pixel; above, stride 2 and pooling leave a quarter of the side."""
+    encoder = nets.encoder("resnet18", shape)
+    with torch.no_grad():
+        stem = encoder.maxpool(encoder.conv1(torch.rand(1, *shape)))
+    assert stem.shape == (1, 64, kept, kept)
+
+
+def sizes(head: nn.Module) -> list[Any]:
+    return [(at.in_features, at.out_features) if isinstance(at, nn.Linear) else type(at).__name__ for at in head]
+
+
+def test_heads_have_hidden_layers_by_their_number() -> None:
+    hidden = ["ReLU", (WIDTH, WIDTH)]
+    assert WIDTH == 256
+    assert sizes([nets.head("linear", 16, 10)]) == [(16, 10)]
+    assert sizes(nets.head("mlp1", 16, 10)) == [(16, 256), "ReLU", (256, 10)]
+    assert sizes(nets.head("mlp2", 16, 10)) == [(16, 256), *hidden, "ReLU", (256, 10)]
+    assert sizes(nets.head("mlp3", 16, 10)) == [(16, 256), *hidden, *hidden, "ReLU", (256, 10)]
+
+
+def test_every_draw_is_new() -> None:
+    first, second = (nets.head("linear", 16, 10) for _ in range(2))
+    assert not torch.equal(first.weight, second.weight)
+
+
+def test_names_and_options_that_are_not_there() -> None:
+    with pytest.raises(ValueError, match=r"^net: 'vgg' is unknown; known: conv_small, resnet18"):
+        nets.encoder("vgg", (3, 32, 32))
+    with pytest.raises(ValueError, match=r"^net_options: conv_small .*depth"):
+        nets.encoder("conv_small", (3, 32, 32), depth=3)
+    with pytest.raises(ValueError, match=r"^net_options: resnet18 .*width"):
+        nets.encoder("resnet18", (3, 32, 32), width=3)
+    with pytest.raises(ValueError, match=r"^head: 'mlp9' is unknown; known: linear, mlp1"):
+        nets.head("mlp9", 16, 10)
