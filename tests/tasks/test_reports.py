@@ -270,6 +270,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("workspace")
     classes = ["</script><script>alert(1)</script>", "$x_1$", "ÿ", *"3456789"]
     report_scene.build(root, RUNS, waiting=[Played(name="late_one")], classes=classes, **SMALL)
+    params = root / "params.yaml"
+    params.write_text(params.read_text().replace("study: tour", "study: <i>tour</i>"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         assert reports.report.fn() == Path("report")
@@ -356,6 +358,8 @@ def test_names_are_text_wherever_they_stand(workspace: Path) -> None:
     assert "alert(1)" in page
     assert "<script>alert" not in page
     assert page.count("</script>") == 2
+    assert "<title>Report: &lt;i&gt;tour&lt;/i&gt;</title>" in page
+    assert "<i>" not in page
     assert data(workspace)["chapters"][0]["holdings"]["classes"][0] == "</script><script>alert(1)</script>"
 
 
