@@ -1,4 +1,4 @@
-"""A report on disk: tensors as safetensors, the rest as json. No pickles."""
+"""Trees on disk: tensors as safetensors, the rest as json in the same file's header. No pickles."""
 
 import importlib
 import json
@@ -9,41 +9,28 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from fedcore.engine import Report
 from fedcore.tree import Params
 
 
-def save(report: Report, folder: Path) -> None:
-    """Write `report` into `folder`, replacing what is there in one step: a crash leaves the old or the new, whole."""
-    folder.mkdir(parents=True, exist_ok=True)
+def save(tree: Any, path: Path) -> None:
+    """Write `tree` to `path`, replacing what is there in one step: a crash leaves the old or the new, whole.
+
+    A tree is made of NamedTuples, tuples, lists, dicts and Params; its leaves are tensors, numbers, strings and None.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
-    structure = {
-        "round": report.round,
-        "server": _describe(report.server, "server", tensors),
-        "clients": {str(id): _describe(state, f"client{id}", tensors) for id, state in report.clients.items()},
-        "metrics": report.metrics,
-        "per_client": report.per_client,
-    }
-    # The json rides in the safetensors header, so that there is one file to replace.
-    target, draft = folder / "report.safetensors", folder / f"report.{os.getpid()}.tmp"
-    save_file(tensors, draft, metadata={"structure": json.dumps(structure)})
-    os.replace(draft, target)
+    structure = json.dumps(_describe(tree, "", tensors))
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save_file(tensors, draft, metadata={"structure": structure})
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
-def load(folder: Path) -> Report | None:
-    """The report saved in `folder`, None if there is none."""
-    path = folder / "report.safetensors"
-    if not path.is_file():
-        return None
-    tensors = load_file(path)
-    structure = json.loads(_metadata(path)["structure"])
-    return Report(
-        round=structure["round"],
-        server=_restore(structure["server"], tensors),
-        clients={int(id): _restore(state, tensors) for id, state in structure["clients"].items()},
-        metrics=structure["metrics"],
-        per_client={name: {int(id): v for id, v in values.items()} for name, values in structure["per_client"].items()},
-    )
+def load(path: Path) -> Any:
+    """The tree saved at `path`. Raises FileNotFoundError if there is none."""
+    return _restore(json.loads(_metadata(path)["structure"]), load_file(path))
 
 
 def _metadata(path: Path) -> dict[str, str]:
@@ -61,7 +48,7 @@ def _describe(tree: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(tree, Params):
         return {"params": {key: _describe(value, f"{name}/{key}", tensors) for key, value in tree.items()}}
     if isinstance(tree, dict):
-        return {"dict": {key: _describe(value, f"{name}/{key}", tensors) for key, value in tree.items()}}
+        return {"dict": [[key, _describe(value, f"{name}/{key}", tensors)] for key, value in tree.items()]}
     if isinstance(tree, tuple | list):
         items = [_describe(value, f"{name}/{position}", tensors) for position, value in enumerate(tree)]
         if hasattr(tree, "_fields"):
@@ -76,7 +63,7 @@ def _restore(shape: Any, tensors: dict[str, Tensor]) -> Any:
     if "params" in shape:
         return Params({key: _restore(value, tensors) for key, value in shape["params"].items()})
     if "dict" in shape:
-        return {key: _restore(value, tensors) for key, value in shape["dict"].items()}
+        return {key: _restore(value, tensors) for key, value in shape["dict"]}
     if "named" in shape:
         module, _, name = shape["named"].partition(":")
         kind = getattr(importlib.import_module(module), name)

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,8 +20,7 @@ GLOBAL_TEST = -1
 """The id of the pseudo-client that holds the global test set."""
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """Everything after a round: enough to go on from, and what to tell about it."""
 
     round: int

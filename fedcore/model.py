@@ -34,10 +34,12 @@ class Classifier(nn.Module):
         return logits
 
 
-def classifier(net: str, options: Mapping[str, Any], shape: tuple[int, int, int], head: str, classes: int) -> Classifier:
+def classifier(
+    net: str, options: Mapping[str, Any], shape: tuple[int, int, int], head: str, classes: int
+) -> Classifier:
     """The encoder `net` for images of `shape` (C, H, W) with the head `head` on its features, by their names."""
     encoder = nets.encoder(net, shape, **options)
-    return Classifier(encoder, nets.head(head, int(encoder.features), classes))
+    return Classifier(encoder, nets.head(head, encoder.features, classes))
 
 
 @dataclass(frozen=True)

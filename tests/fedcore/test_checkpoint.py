@@ -1,5 +1,6 @@
 """Reports on disk."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -26,28 +27,30 @@ def report(round: int = 3) -> Report:
 
 def test_round_trip_keeps_everything(tmp_path) -> None:
     told = report()
-    checkpoint.save(told, tmp_path)
-    back = checkpoint.load(tmp_path)
+    checkpoint.save(told, tmp_path / "report")
+    back = checkpoint.load(tmp_path / "report")
     assert repr(back) == repr(told)
     assert type(back.server) is State
     assert all(torch.equal(back.server.x[name], value) for name, value in told.server.x.items())
 
 
 def test_nothing_there(tmp_path) -> None:
-    assert checkpoint.load(tmp_path) is None
+    with pytest.raises(FileNotFoundError):
+        checkpoint.load(tmp_path / "report")
 
 
 def test_a_crash_while_saving_leaves_the_old_one(tmp_path, monkeypatch) -> None:
-    checkpoint.save(report(1), tmp_path)
+    checkpoint.save(report(1), tmp_path / "report")
 
-    def full(*args: object, **kwargs: object) -> None:
-        (tmp_path / "half.tmp").write_bytes(b"half")
+    def full(tensors: object, path: Path, **kwargs: object) -> None:
+        path.write_bytes(b"half")
         raise OSError("no space left on device")
 
     monkeypatch.setattr(checkpoint, "save_file", full)
     with pytest.raises(OSError, match="no space"):
-        checkpoint.save(report(2), tmp_path)
-    assert checkpoint.load(tmp_path).round == 1
+        checkpoint.save(report(2), tmp_path / "report")
+    assert checkpoint.load(tmp_path / "report").round == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["report"]
 
 
 def test_only_named_tuples_are_built_by_name(tmp_path) -> None:

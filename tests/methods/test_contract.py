@@ -43,8 +43,8 @@ def test_processes_agree_with_sequential_bit_for_bit(method: Method) -> None:
 
 def test_resume_is_exact_through_a_checkpoint(method: Method, tmp_path) -> None:
     whole = tiny.play(method, rounds=4, participation=0.75)
-    checkpoint.save(tiny.play(method, rounds=4, participation=0.75)[1], tmp_path)
-    rest = tiny.play(method, rounds=4, participation=0.75, resume=checkpoint.load(tmp_path))
+    checkpoint.save(tiny.play(method, rounds=4, participation=0.75)[1], tmp_path / "report")
+    rest = tiny.play(method, rounds=4, participation=0.75, resume=checkpoint.load(tmp_path / "report"))
     assert [r.round for r in rest] == [2, 3]
     assert tiny.same(whole[-1].server, rest[-1].server)
     assert tiny.same(whole[-1].clients, rest[-1].clients)
