@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812
 
@@ -76,6 +75,8 @@ def confusion(row: Tensor, column: Tensor, rows: int, columns: int) -> Tensor:
 
 def matching(clusters: Tensor, groups: Tensor) -> dict[int, int]:
     """The one-to-one cluster -> group assignment that most pairs of (n,) labels agree with (Hungarian method)."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, and every stage reads the methods
+
     side = int(max(clusters.max(), groups.max())) + 1
     table = confusion(clusters, groups, side, side).numpy()
     rows, columns = linear_sum_assignment(-table)

@@ -1,15 +1,17 @@
 """The download stage: the images of a dataset node, from wherever they come, into the workspace."""
 
+import logging
 import os
 from dataclasses import replace
 from pathlib import Path
 
 from prefect import task
-from prefect.logging import get_logger
 
 from fedcore.config import ConfigError
 from fedcore.data import datasets
 from tasks import layout, study
+
+log = logging.getLogger("fedcore")
 
 
 def cache() -> Path:
@@ -34,7 +36,7 @@ def download(name: str) -> Path:
     facts = datasets.write(layout.dataset(name), found, spec.source)
     counts = ", ".join(f"{split} {part['count']}" for split, part in facts["splits"].items())
     shape = "x".join(map(str, facts["shape"]))
-    get_logger("fedcore").info("%s: %s images of %s, %d classes", name, counts, shape, len(facts["classes"]))
+    log.info("%s: %s images of %s, %d classes", name, counts, shape, len(facts["classes"]))
     return layout.dataset(name)
 
 

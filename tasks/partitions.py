@@ -1,6 +1,7 @@
 """Partitions on disk: a table of who holds what, a json of what made it, a picture of it."""
 
 import json
+import logging
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from prefect import task
-from prefect.logging import get_logger
 
 from fedcore.config import ConfigError
 from fedcore.data.partition import SPLITS, IntArray, Scheme, fingerprint, holdings, spec, summary
 from fedcore.data.shards import Dataset
 from tasks import layout, publish, study
+
+log = logging.getLogger("fedcore")
 
 SHADES = {"train": "#1f4e79", "validation": "#e09f3e", "test": "#a9c4dc"}
 INK = "#333333"
@@ -51,7 +53,7 @@ def partition(name: str) -> str:
         drawing = picture(name, table, facts, train, dataset.classes)
         drawing.savefig(folder / "holdings.png", dpi=150, metadata={"Software": None})
     left = facts["summary"]["left_over"]["train"]
-    get_logger("fedcore").info("%s: %d clients, %d training images left over", name, scheme.clients, left)
+    log.info("%s: %d clients, %d training images left over", name, scheme.clients, left)
     return str(layout.partition(name))
 
 

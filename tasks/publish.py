@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import math
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,13 +35,31 @@ def unfinished(kind: str, name: str, *causes: object) -> Path:
 
     Checkpoints of the node from other causes can never be used again and are deleted.
     """
-    told = json.dumps([causes, _source(), torch.__version__], sort_keys=True, default=str)
-    folder = layout.checkpoint(kind, f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:16]}")
+    cause = fingerprint([causes, _source(), torch.__version__])
+    folder = layout.checkpoint(kind, f"{name}-{cause[:16]}")
     for other in folder.parent.glob(f"{name}-" + "?" * 16):
         if other != folder:
             shutil.rmtree(other)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def record(facts: dict[str, Any], path: Path) -> None:
+    """Write json that is readable and strict: what is not a finite number is null."""
+    path.write_text(json.dumps(_finite(facts), indent=2, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def fingerprint(causes: object) -> str:
+    """SHA-256 in hex of what can be written as json, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(causes, sort_keys=True, default=str).encode()).hexdigest()
 
 
 @cache

@@ -1,7 +1,5 @@
 """What a federated run leaves behind: models, an encoder for other runs, and the numbers people look at."""
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -70,32 +68,38 @@ def frames(seed: int, history: Sequence[dict[str, Any]]) -> tuple[pd.DataFrame, 
         table.index = table.index.astype(int)
         rounds.append(table.rename_axis("client").reset_index().assign(seed=seed, round=row["round"]))
     clients = pd.concat(rounds, ignore_index=True)
-    return curve, clients[["seed", "round", "client", *sorted(set(clients) - {"seed", "round", "client"})]]
+    first = ["seed", "round", "client"]
+    return curve, clients[[*first, *sorted(str(name) for name in clients if name not in first)]]
 
 
 def final(plays: Sequence[Play]) -> dict[str, float]:
-    """The last round's numbers: mean over seeds, and the population standard deviation under `<name>_std`."""
+    """The last round's numbers: mean over seeds, and with several seeds their standard deviation under `<name>_std`.
+
+    The sample standard deviation (n - 1). `seconds` are those of all rounds together.
+    """
     ends = pd.DataFrame([play.curve.iloc[-1] for play in plays]).drop(columns=["seed", "round"])
     ends["seconds"] = [play.curve["seconds"].sum() for play in plays]
-    means, spreads = ends.mean(), ends.std(ddof=0)
-    return {name: float(means[name]) for name in ends} | {f"{name}_std": float(spreads[name]) for name in ends}
+    told = {str(name): float(ends[name].mean()) for name in ends}
+    if len(ends) > 1:
+        told |= {f"{name}_std": float(ends[name].std(ddof=1)) for name in ends}
+    return told
 
 
 def write(scene: Scene, plays: Sequence[Play]) -> None:
     """Models, the encoder that other runs may start from, and results, each folder whole or not at all."""
     with publish.replacing(layout.model(scene.name)) as folder:
         for play in plays:
-            checkpoint.save(play.end, folder / f"seed{play.seed}")
+            checkpoint.save(play.end, folder / f"seed{play.seed}" / "report.safetensors")
             for name, params in scene.method.models(play.end.server).items():
                 save_file(dict(params), folder / f"seed{play.seed}" / f"{name}.safetensors")
     with publish.replacing(layout.encoder(scene.name)) as folder:
         _publish_encoder(scene, plays, folder)
     with publish.replacing(layout.result(scene.name)) as folder:
         numbers = {"seeds": len(plays), "rounds": scene.run.rounds, **final(plays)}
-        (folder / "metrics.json").write_text(_json(numbers))
+        publish.record(numbers, folder / "metrics.json")
         pd.concat([play.curve for play in plays]).to_csv(folder / "curves.csv", index=False)
         pd.concat([play.clients for play in plays]).to_parquet(folder / "clients.parquet", index=False)
-        (folder / "run.json").write_text(_json(_record(scene, plays)))
+        publish.record(_record(scene, plays), folder / "run.json")
 
 
 def _publish_encoder(scene: Scene, plays: Sequence[Play], folder: Path) -> None:
@@ -108,7 +112,7 @@ def _publish_encoder(scene: Scene, plays: Sequence[Play], folder: Path) -> None:
             weights = {name.removeprefix("encoder."): value for name, value in final.under("encoder.").items()}
             save_file(weights, folder / f"seed{play.seed}.safetensors")
     facts["fingerprint"] = publish.digest(folder)
-    (folder / "encoder.json").write_text(_json(facts))
+    publish.record(facts, folder / "encoder.json")
 
 
 def _record(scene: Scene, plays: Sequence[Play]) -> dict[str, Any]:
@@ -160,9 +164,3 @@ def _features(scene: Scene, task: Task, images: Tensor) -> Tensor:
     net.load_state_dict({**net.state_dict(), **weights})
     features: Tensor = net((images / 255 - task.mean.view(1, -1, 1, 1)) / task.std.view(1, -1, 1, 1))
     return features
-
-
-def _json(facts: dict[str, Any]) -> str:
-    """Readable and strict: what is not a number is null."""
-    clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
-    return json.dumps(clean, indent=2) + "\n"

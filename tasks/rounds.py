@@ -2,33 +2,32 @@
 
 import json
 import shutil
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from prefect import task
-from rich.console import Console
-from rich.progress import Progress
 
-from fedcore import checkpoint, metrics
+from fedcore import checkpoint, engine, metrics
 from fedcore.cohort import seed_of
 from fedcore.config import ConfigError
 from fedcore.data import partition as partitioning
 from fedcore.data.shards import Dataset, Shard, pooled
-from fedcore.engine import Report, federate
+from fedcore.engine import Report
 from fedcore.executors import seed_everything
-from tasks import encoders, layout, partitions, publish, results, study, tracking
+from fedcore.model import Predictor
+from tasks import encoders, layout, partitions, progress, publish, results, study, tracking, versioning
 from tasks.results import Play, Scene
 
 HISTORY = "history.jsonl"
+REPORT = "report.safetensors"
 
 
-@task(task_run_name="federate-{name}")
-def federated(name: str) -> Path:
+@task(task_run_name="federate-{name}", tags={study.GPU})
+def federate(name: str) -> Path:
     """Play all seeds of the run `name` and write models/federated, models/encoders and results under its name.
 
     Raises ConfigError for a run that is not there or does not fit its encoder, FileNotFoundError if a stage before it
@@ -38,19 +37,13 @@ def federated(name: str) -> Path:
     causes = scene.study.raw["runs"][name], scene.run.seeds, scene.partition["fingerprint"], scene.encoder
     folder = publish.unfinished("federated", name, *causes)
     plays = []
-    with tracking.run(
-        scene.study.study, name, params=scene.study.raw["runs"][name], tags=_tags(scene), resume_key=folder.name
-    ) as parent:
+    experiment, settings, tags = scene.study.study, scene.study.raw["runs"][name], _tags(scene)
+    with tracking.run(experiment, name, params=settings, tags=tags, unfinished=folder) as parent:
         for seed in scene.run.seeds:
-            with tracking.run(
-                scene.study.study,
-                f"{name}-seed{seed}",
-                params={**scene.study.raw["runs"][name], "seed": seed},
-                tags=_tags(scene),
-                parent=parent,
-                resume_key=f"{folder.name}-seed{seed}",
-            ) as log:
-                plays.append(_play(scene, seed, folder / f"seed{seed}", log))
+            own, place = {**settings, "seed": seed}, folder / f"seed{seed}"
+            title = f"{name} seed {seed}"
+            with tracking.run(experiment, title, params=own, tags=tags, unfinished=place, parent=parent) as log:
+                plays.append(_play(scene, seed, place, log))
         results.write(scene, plays)
         parent.log_metrics(results.final(plays), step=scene.run.rounds - 1)
     shutil.rmtree(folder)
@@ -85,31 +78,34 @@ def _arranged(shards: list[Shard], pooling: str, groups: Sequence[int] | None) -
 
 
 def _play(scene: Scene, seed: int, folder: Path, log: tracking.Log) -> Play:
-    folder.mkdir(parents=True, exist_ok=True)
     task = scene.task(seed)
     method = replace(scene.method, task=task)
     seed_everything(seed_of(seed, "model"))
     x = task.init()
-    end = checkpoint.load(folder)
+    saved_report = folder / REPORT
+    end = checkpoint.load(saved_report) if saved_report.is_file() else None
     history = _recorded(folder / HISTORY, end.round if end else -1)
-    reports = federate(
+    reports = engine.federate(
         method, x, scene.shards, scene.run, seed=seed,
         pool=scene.study.hardware.pool(), global_test=scene.global_test(), resume=end,
     )  # fmt: skip
     saved = time.monotonic()
     with (folder / HISTORY).open("a") as file:
-        for end in _watched(reports, f"{scene.name} seed {seed}", len(history), scene.run.rounds):
+        for end in progress.watched(reports, f"{scene.name} seed {seed}", done=len(history), total=scene.run.rounds):
             history.append(_row(scene, end, history[-1]["metrics"]["bytes_total"] if history else 0))
             file.write(json.dumps(history[-1]) + "\n")
             file.flush()
             log.log_metrics(history[-1]["metrics"], step=end.round)
             last = end.round + 1 == scene.run.rounds
             if last or time.monotonic() - saved > scene.study.hardware.checkpoint_seconds:
-                checkpoint.save(end, folder)
+                checkpoint.save(end, saved_report)
                 saved = time.monotonic()
     assert end is not None
     play = Play(seed, task, end, *results.frames(seed, history))
     log.log_table(play.clients, "clients.parquet")
+    example = scene.shards[0].test.images()[:2]
+    for model, params in method.models(end.server).items():
+        log.log_model(Predictor(task, params), example, f"{scene.study.study}-{scene.name}-{model}")
     return play
 
 
@@ -118,14 +114,6 @@ def _recorded(path: Path, last: int) -> list[dict[str, Any]]:
     lines = path.read_text().splitlines(keepends=True)[: last + 1] if path.is_file() else []
     path.write_text("".join(lines))
     return [json.loads(line) for line in lines]
-
-
-def _watched(reports: Iterator[Report], title: str, done: int, total: int) -> Iterator[Report]:
-    with Progress(disable=not sys.stderr.isatty(), console=Console(stderr=True)) as bar:
-        job = bar.add_task(title, completed=done, total=total)
-        for report in reports:
-            bar.advance(job)
-            yield report
 
 
 def _row(scene: Scene, report: Report, bytes_before: float) -> dict[str, Any]:
@@ -140,8 +128,12 @@ def _row(scene: Scene, report: Report, bytes_before: float) -> dict[str, Any]:
 
 def _tags(scene: Scene) -> dict[str, str]:
     return {
+        "kind": "run",
         "method": scene.run.method,
         "partition": scene.partition["fingerprint"],
         "encoder": scene.encoder["fingerprint"],
         "executor": type(scene.study.hardware.pool()).__name__,
+        **versioning.tags(
+            {"partition": layout.partition(scene.run.partition), "encoder": layout.encoder(scene.run.encoder)}
+        ),
     }

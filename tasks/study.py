@@ -22,6 +22,9 @@ from tasks import layout
 
 T = TypeVar("T")
 
+GPU = "gpu"
+"""The tag of tasks that compute for long: as many run at once as Prefect's concurrency limit for it has slots."""
+
 SECTIONS = ("study", "seed", "datasets", "partitions", "encoders", "runs", "hardware")
 
 
@@ -208,7 +211,12 @@ def _check_names(study: Study) -> None:
         source = study.runs.get(run.encoder)
         if source and registry.method(source.method).personal:
             raise ConfigError(
-                f"runs.{name}.encoder: run {run.encoder!r} keeps several models; name a run that keeps one, or an encoder"
+                f"runs.{name}.encoder: run {run.encoder!r} has several models; name an encoder, or a run with one model"
+            )
+        if source and not set(run.seeds) <= set(source.seeds):
+            raise ConfigError(
+                f"runs.{name}.seeds: {list(run.seeds)} need an encoder each, and run {run.encoder!r} has the seeds "
+                f"{list(source.seeds)}; give both the same"
             )
         if run.pooling == "groups" and not hasattr(study.partitions[run.partition], "groups"):
             raise ConfigError(
