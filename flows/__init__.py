@@ -1,0 +1,18 @@
+"""Prefect flows: the order of work and nothing else.
+
+Prefect keeps its records in the workspace, unless its settings say otherwise: PREFECT_HOME, or a profile of the user.
+"""
+
+import logging
+import os
+from pathlib import Path
+
+from tasks import layout
+
+if "PREFECT_HOME" not in os.environ and not Path("~/.prefect/profiles.toml").expanduser().exists():
+    layout.prefect_home().mkdir(parents=True, exist_ok=True)
+    os.environ["PREFECT_HOME"] = str(layout.prefect_home().absolute())
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "fedcore")
+logging.getLogger("fedcore").setLevel(logging.INFO)

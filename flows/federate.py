@@ -1,16 +1,16 @@
-"""Play one run: python -m flows.federate RUN."""
-
-import sys
+"""Play a run: python -m flows.federate NAME."""
 
 from prefect import flow
 
-from tasks.rounds import federated
+from flows import stage
+from tasks import rounds
 
 
 @flow(name="federate", flow_run_name="federate-{name}")
 def federate(name: str) -> None:
-    federated(name)
+    """Play the rounds of the run node `name` of params.yaml, seed by seed."""
+    rounds.federate(name)
 
 
 if __name__ == "__main__":
-    federate(sys.argv[1])
+    stage.main(federate, rounds.federate)

@@ -1,16 +1,16 @@
-"""The partition stage of one partition node: `python -m flows.partition NAME`."""
-
-import sys
+"""Divide a dataset over clients: python -m flows.partition NAME."""
 
 from prefect import flow
 
+from flows import stage
 from tasks import partitions
 
 
-@flow(name="partition", flow_run_name="partition {name}")
+@flow(name="partition", flow_run_name="partition-{name}")
 def partition(name: str) -> None:
+    """Make the partition node `name` of params.yaml."""
     partitions.partition(name)
 
 
 if __name__ == "__main__":
-    partition(sys.argv[1])
+    stage.main(partition, partitions.partition)

@@ -1,16 +1,14 @@
 """The page of the report as people meet it: from a file, on a desk and on a phone, by day and by night."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 import report_scene
 from report_scene import Played
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -19,15 +17,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 from tasks import reports
 
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not (CHROMIUM.exists() and DRIVER.exists()), reason="no Chromium with its driver"),
-]
+pytestmark = pytest.mark.browser
 
 EVIL = "</script><img src=x onerror='window.hit=1'>"
 RUNS = (*report_scene.TOUR, Played(name="elsewhere", partition="other", level=0.8))
@@ -43,18 +33,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
         patch.chdir(root)
         reports.report.fn()
     return (root / "report/index.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options, Service(str(DRIVER)))
-    yield driver
-    driver.quit()
 
 
 class Page:
