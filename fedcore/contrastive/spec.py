@@ -27,7 +27,7 @@ class EncoderSpec:
     def __post_init__(self) -> None:
         if self.net not in nets.ENCODERS:
             raise ValueError(f"net: {self.net!r} is unknown; known: {', '.join(nets.ENCODERS)}")
-        with torch.device("meta"):  # only to see that it can be made: no weights, no draw from the global random state
+        with torch.random.fork_rng(devices=[]):  # only to see that it can be made: the global random state stays
             nets.encoder(self.net, (3, 32, 32), **self.net_options)
 
 

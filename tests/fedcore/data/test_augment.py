@@ -119,34 +119,43 @@ def test_greyscale_is_the_luma() -> None:
     assert torch.allclose(y, T.rgb_to_grayscale(x, 3), atol=1e-3)
 
 
-def test_a_hue_keeps_the_luma() -> None:
-    x = 0.4 + 0.2 * images(20, 3, 8, 8)  # no colour leaves [0, 1] when turned
-    y = view(x, hue=1.0)
-    luma = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
-    assert torch.allclose((x * luma).sum(1), (y * luma).sum(1), atol=1e-5)
-    assert (x - y).abs().amax((1, 2, 3)).max() > 0.05
+def test_hue_turns_the_chroma_and_keeps_its_length() -> None:
+    """In YIQ: Y stays, (I, Q) turns by an angle of its own for each image, up to half a turn either way."""
+    x = 0.4 + 0.2 * images(200, 3, 8, 8)  # no colour leaves [0, 1] when turned
+    y = view(x, hue=0.5)
+    before, after = (torch.einsum("rc,bchw->brhw", augment.TO_YIQ, image) for image in (x, y))
+    assert torch.allclose(after[:, 0], before[:, 0], atol=1e-5)
+    turned, start = (torch.complex(yiq[:, 1], yiq[:, 2]) for yiq in (after, before))
+    assert torch.allclose(turned.abs(), start.abs(), atol=1e-5)
+    angle = (turned * start.conj()).sum((1, 2)).angle()
+    assert torch.allclose(turned, start * torch.polar(torch.ones(200), angle)[:, None, None], atol=1e-5)
+    assert angle.min() < -3
+    assert angle.max() > 3
+    assert view(x, hue=0.1).sub(x).abs().max() < y.sub(x).abs().max()
 
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_jitter_is_torchvisions_brightness_contrast_and_saturation(channels: int) -> None:
-    """With the factors that the view drew, in its order; mid-grey images, so that nothing is clamped."""
-    x = 0.3 + 0.2 * images(1, channels, 8, 8)
+    """In this order, with the factors that the view drew: read off its mean and deviation, within 1 +- jitter, and all
+    over that range. Mid-grey images, so that nothing is clamped."""
+    x = 0.35 + 0.1 * images(300, channels, 6, 6)
     y = view(x, jitter=0.4)
-    if channels == 3:  # the factors from luma, which saturation keeps: luma' = b c luma + b (1 - c) mean(luma)
-        luma = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
-        before, after = (x * luma).sum(1, keepdim=True), (y * luma).sum(1, keepdim=True)
-    else:
-        before, after = x, y
-    brightness = (after.mean() / before.mean()).item()
-    contrast = (after.std() / before.std()).item() / brightness
-    assert 0.6 <= brightness <= 1.4
-    assert 0.6 <= contrast <= 1.4
-    z = T.adjust_contrast(T.adjust_brightness(x, brightness), contrast)
+    weights = torch.tensor([0.299, 0.587, 0.114] if channels == 3 else [1.0])[:, None, None]
+    before, after = ((image * weights).sum(1) for image in (x, y))  # saturation keeps both
+    brightness = after.mean((1, 2)) / before.mean((1, 2))
+    contrast = after.std((1, 2)) / before.std((1, 2)) / brightness
+    factors = [brightness, contrast]
+    z = [T.adjust_contrast(T.adjust_brightness(x[n], float(brightness[n])), float(contrast[n])) for n in range(300)]
     if channels == 3:
-        saturation = ((y - after).norm() / (z - (z * luma).sum(1, keepdim=True)).norm()).item()
-        assert 0.6 <= saturation <= 1.4
-        z = T.adjust_saturation(z, saturation)
-    assert torch.allclose(y, z, atol=1e-3)
+        saturation = (y - after[:, None]).flatten(1).norm(dim=1) / (torch.stack(z) - after[:, None]).flatten(1).norm(
+            dim=1
+        )
+        factors.append(saturation)
+        z = [T.adjust_saturation(image, float(factor)) for image, factor in zip(z, saturation, strict=True)]
+    assert torch.allclose(y, torch.stack(z), atol=1e-3)
+    for factor in factors:
+        assert 0.595 < factor.min() < 0.65
+        assert 1.35 < factor.max() < 1.405
 
 
 @pytest.mark.parametrize(("top", "left", "tall", "wide"), [(2, 3, 6, 5), (0, 0, 12, 10), (7, 0, 5, 10), (4, 2, 4, 4)])
