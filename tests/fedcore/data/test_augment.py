@@ -240,5 +240,5 @@ def test_none_is_the_image() -> None:
 
 
 def test_strengths_of_the_specification() -> None:
-    """methods.md 1.3: flip, crop of scale (0.2, 1) and ratio (3/4, 4/3), jitter 0.5, hue 0.2, greyscale 0.2; no blur."""
+    """methods.md 1.3: flip, crop scale (0.2, 1) and ratio (3/4, 4/3), jitter 0.5, hue 0.2, greyscale 0.2, no blur."""
     assert Views() == Views(min_scale=0.2, max_ratio=4 / 3, flip=0.5, jitter=0.5, hue=0.2, greyscale=0.2, blur=0.0)
