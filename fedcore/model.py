@@ -82,6 +82,7 @@ class Task:
             x = x / 255
         shape = (1, -1, 1, 1)
         x = (x - self.mean.view(shape).to(x.device)) / self.std.view(shape).to(x.device)
+        x = x.contiguous(memory_format=torch.channels_last)  # the layout that convolutions like
         self.net.train(train)
         if train:
             for name, module in self._norms:

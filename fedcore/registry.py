@@ -15,23 +15,15 @@ def method_names() -> list[str]:
 
 
 def method(name: str, path: str = "method") -> type[Method[Any, Any]]:
-    """The method class of a built-in name, or of a user's module by its dotted name.
-
-    Raises ConfigError, its message beginning with `path`, if there is no such module or it defines no single method.
-    """
-    if "." not in name and name not in method_names():
-        raise ConfigError(f"{path}: {name!r} is unknown; known: {', '.join(method_names())}, or a module's dotted name")
-    try:
-        module = importlib.import_module(name if "." in name else f"{methods.__name__}.{name}")
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{path}: module {name!r} cannot be imported ({error}); install it or mend the name"
-        ) from error
+    """The method class of a name. Raises ConfigError, its message beginning with `path`, if there is no such method."""
+    if name not in method_names():
+        raise ConfigError(f"{path}: {name!r} is unknown; known: {', '.join(method_names())}")
+    module = importlib.import_module(f"{methods.__name__}.{name}")
     found = [
         thing
         for thing in vars(module).values()
         if isinstance(thing, type) and issubclass(thing, Method) and thing.__module__ == module.__name__
     ]
     if len(found) != 1:
-        raise ConfigError(f"{path}: module {module.__name__} defines {len(found)} methods; it must define one")
+        raise ConfigError(f"{path}: {module.__file__} defines {len(found)} methods; it must define one")
     return found[0]

@@ -96,9 +96,10 @@ def _epoch(
 
 
 def normalised(x: Tensor, dataset: Dataset) -> Tensor:
-    """Images (B, C, H, W) in [0, 1] by the mean and deviation of the dataset's channels."""
+    """Images (B, C, H, W) in [0, 1] by the mean and deviation of the channels, laid out as convolutions like it."""
     shape = (1, -1, 1, 1)
-    return (x - dataset.mean.view(shape).to(x.device)) / dataset.std.view(shape).to(x.device)
+    x = (x - dataset.mean.view(shape).to(x.device)) / dataset.std.view(shape).to(x.device)
+    return x.contiguous(memory_format=torch.channels_last)
 
 
 def probe(encoder: nn.Module, dataset: Dataset, seed: int = 0) -> dict[str, float]:
