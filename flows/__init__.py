@@ -12,6 +12,7 @@ from tasks import layout
 if "PREFECT_HOME" not in os.environ and not Path("~/.prefect/profiles.toml").expanduser().exists():
     layout.prefect_home().mkdir(parents=True, exist_ok=True)
     os.environ["PREFECT_HOME"] = str(layout.prefect_home().absolute())
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # stages at once share the cores: waiting threads must not spin
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "fedcore")

@@ -150,7 +150,7 @@ def _epochs(
 def _weights(state: State) -> dict[str, Tensor]:
     """The encoder alone: θ_f. What was trained around it is thrown away."""
     found = {name.removeprefix("encoder."): w for name, w in state.learner.items() if name.startswith("encoder.")}
-    return {name: weight.cpu() for name, weight in found.items() if weight.is_floating_point()}
+    return {name: weight.cpu().contiguous() for name, weight in found.items() if weight.is_floating_point()}
 
 
 def _drawn(images: Tensor) -> npt.NDArray[np.uint8]:

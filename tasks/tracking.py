@@ -24,6 +24,8 @@ from fedcore.config import ConfigError
 from tasks import layout
 
 log = logging.getLogger("fedcore")
+for chatty in ("mlflow", "alembic"):  # the making of a database, in a hundred lines
+    logging.getLogger(chatty).setLevel(logging.WARNING)
 
 FLUSH_SECONDS, BATCH = 2.0, 1000  # MLflow takes at most 1000 metrics at once
 HOST, PROCESS = "fedcore.host", "fedcore.process"

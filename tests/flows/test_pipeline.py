@@ -10,8 +10,8 @@ import mlflow
 import pandas as pd
 import pytest
 import torch
-from conftest import Workspace
 from mlflow import MlflowClient
+from workspace import Workspace
 
 from fedcore.data.shards import Dataset
 

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Workspace, make
+from workspace import Workspace, make
 
 pytestmark = pytest.mark.slow
 

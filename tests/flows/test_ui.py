@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import Workspace
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
+from workspace import Workspace
 
 pytestmark = pytest.mark.slow
 
