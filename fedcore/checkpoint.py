@@ -2,9 +2,9 @@
 
 import importlib
 import json
-import os
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -20,10 +20,10 @@ def save(tree: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(_describe(tree, "", tensors))
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         save_file(tensors, draft, metadata={"structure": structure})
-        os.replace(draft, path)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
