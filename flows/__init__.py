@@ -15,5 +15,6 @@ if "PREFECT_HOME" not in os.environ and not Path("~/.prefect/profiles.toml").exp
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # stages at once share the cores: waiting threads must not spin
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # a tracker that is away must not hold up a run
 os.environ.setdefault("PREFECT_LOGGING_EXTRA_LOGGERS", "fedcore")
 logging.getLogger("fedcore").setLevel(logging.INFO)

@@ -6,10 +6,12 @@ import platform
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pandas as pd
 import torch
@@ -137,9 +139,15 @@ def run(
 
 
 def ready() -> str:
-    """The tracker's address, the workspace's own database made if it is not there; by one process at a time."""
+    """The tracker's address, the workspace's own database made if it is not there, by one process at a time.
+
+    Raises OSError or MlflowException if the tracker does not answer.
+    """
     home = layout.tracking().absolute()
     home.mkdir(parents=True, exist_ok=True)
+    if uri().startswith("http"):
+        with suppress(HTTPError):  # an answer too
+            urlopen(uri(), timeout=10).close()
     with FileLock(home / ".lock"):
         MlflowClient(uri()).get_experiment("0")
     return uri()

@@ -30,7 +30,7 @@ hardware: {workers: 1}
 class Workspace:
     root: Path
 
-    def run(self, *command: str, status: int = 0, timeout: float = 300) -> str:
+    def run(self, *command: str, status: int = 0, timeout: float = 900) -> str:
         """Run a command of the project here; its output. Fails the test for another exit status."""
         done = subprocess.run(
             command, cwd=self.root, env=self.environment(), text=True, timeout=timeout, check=False,
