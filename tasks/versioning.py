@@ -34,7 +34,9 @@ def tags(folders: Mapping[str, Path]) -> dict[str, str]:
 
 
 def graph(stages: Sequence[str] = ()) -> dict[str, list[str]]:
-    """The `stages` of dvc.yaml (default all) and all that they depend on, each with those it waits for, those first.
+    """The `stages` of dvc.yaml (default all) and all that they depend on, each with those it waits for.
+
+    They come in the order of dvc.yaml and params.yaml, as far as none comes before one that it waits for.
 
     Raises ConfigError for a dvc.yaml or a params.yaml that DVC does not take, or a stage that is not there.
     """
@@ -45,7 +47,7 @@ def graph(stages: Sequence[str] = ()) -> dict[str, list[str]]:
     try:
         with Repo(_wait_for_lock=True) as repo:
             edges = [(str(a.addressing), str(b.addressing)) for a, b in repo.index.graph.edges]
-            names = {str(stage.addressing) for stage in repo.index.graph}
+            names = [str(stage.addressing) for stage in repo.index.stages]
     except DvcException as error:
         raise ConfigError(f"dvc.yaml: {error}") from error
     whole = nx.DiGraph(edges)  # from a stage to what it waits for
@@ -53,8 +55,8 @@ def graph(stages: Sequence[str] = ()) -> dict[str, list[str]]:
     for stage in stages:
         if stage not in names:
             raise ConfigError(f"stages: {stage!r} is not in dvc.yaml; known: {', '.join(sorted(names))}")
-    wanted = set(stages).union(*(nx.descendants(whole, stage) for stage in stages)) if stages else names
-    order = nx.lexicographical_topological_sort(whole.reverse())
+    wanted = set(stages).union(*(nx.descendants(whole, stage) for stage in stages)) if stages else set(names)
+    order = nx.lexicographical_topological_sort(whole.reverse(), key=names.index)
     return {stage: sorted(whole.successors(stage)) for stage in order if stage in wanted}
 
 
