@@ -47,6 +47,7 @@ class Method(ABC, Generic[S, C]):
     fit: LocalFit = field(default_factory=LocalFit)
 
     personal: ClassVar[bool] = False  # True where clients predict with different models
+    needs_labels: ClassVar[bool] = True  # of all training images
 
     @abstractmethod
     def init_server(self, x: Params) -> S:

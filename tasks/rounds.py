@@ -65,7 +65,18 @@ def prepare(name: str) -> Scene:
             f"{list(dataset.shape)} (channels, height, width); give both datasets the same size and channels"
         )
     shards = _arranged(partitioning.shards(dataset, table), run.pooling, partition["groups"])
-    return Scene(name, whole, run, run.build(f"runs.{name}"), dataset, partition, encoder, shards)
+    scene = Scene(name, whole, run, run.build(f"runs.{name}"), dataset, partition, encoder, shards)
+    _check_labels(scene)
+    return scene
+
+
+def _check_labels(scene: Scene) -> None:
+    bare = {shard.client: int((shard.train.labels() < 0).sum()) for shard in scene.shards}
+    if scene.method.needs_labels and any(bare.values()):
+        raise ConfigError(
+            f"runs.{scene.name}.method: {scene.run.method} needs labels, and {sum(bare.values())} training images of "
+            f"partition {scene.run.partition!r} have none; take another method, or a partition of labelled images"
+        )
 
 
 def _arranged(shards: list[Shard], pooling: str, groups: Sequence[int] | None) -> list[Shard]:

@@ -14,9 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(("command", "said"), [
     (("flows.partition", "other"), r"error: partitions\.other: not defined in params\.yaml; known: groups"),
-    (("flows.partition", "groups"), r"error: data/raw/tiny: not there; run python -m flows\.download tiny first"),
     (("flows.federate", "fedavg"), r"error: data/partitions/groups: not there; run python -m flows\.partition groups"),
-    (("flows.pretrain", "simclr"), r"error: data/raw/tiny: not there; run python -m flows\.download tiny first"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_said_in_a_line(workspace: Workspace, command: tuple[str, str], said: str) -> None:
     told = workspace.run("python", "-m", *command, status=2)
