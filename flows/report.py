@@ -6,7 +6,7 @@ from flows import stage
 from tasks import reports
 
 
-@flow(name="report")
+@flow(name="report", flow_run_name="report")
 def report() -> None:
     """Make report/ from the results in the workspace."""
     reports.report()

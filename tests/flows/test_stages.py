@@ -46,8 +46,10 @@ def test_killed_in_the_middle_it_goes_on_bit_for_bit(played: Workspace, tmp_path
     """The same study with a checkpoint after every epoch or round, killed, and started again."""
     whole, broken = make(tmp_path / "whole"), make(tmp_path / "broken")
     for workspace in (whole, broken):
-        workspace.edit("epochs: 3, probe_every: 2", "epochs: 30, probe_every: 7")
-        workspace.edit("rounds: 3, num_clusters: 2", "rounds: 60, num_clusters: 2")
+        if kind == "pretrain":
+            workspace.edit("epochs: 3, probe_every: 2", "epochs: 20, probe_every: 7")
+        else:
+            workspace.edit("rounds: 3, num_clusters: 2", "rounds: 40, num_clusters: 2")
         workspace.edit("{workers: 1}", "{workers: 1, checkpoint_seconds: 0.0}")
     ahead = f"{kind}@{node}"
     whole.run("python", "-m", "flows.pipeline", ahead)
