@@ -144,6 +144,7 @@ def _epochs(
         if last or time.monotonic() - saved > hardware.checkpoint_seconds:
             checkpoint.save((end.state(), rows), path)
             saved = time.monotonic()
+            log.info("%s: %d of %d epochs, loss %.3f", name, len(rows), spec.epochs, end.loss)
         yield row
 
 

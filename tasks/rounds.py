@@ -1,6 +1,7 @@
 """Federated runs: read what a run needs, play the rounds of every seed, and go on where a killed process stopped."""
 
 import json
+import logging
 import shutil
 import time
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from fedcore.model import Predictor
 from tasks import encoders, layout, partitions, progress, publish, results, study, tracking, versioning
 from tasks.results import Play, Scene
 
+log = logging.getLogger("fedcore")
+
 HISTORY = "history.jsonl"
 REPORT = "report.safetensors"
 
@@ -42,8 +45,8 @@ def federate(name: str) -> Path:
         for seed in scene.run.seeds:
             own, place = {**settings, "seed": seed}, folder / f"seed{seed}"
             title = f"{name} seed {seed}"
-            with tracking.run(experiment, title, params=own, tags=tags, unfinished=place, parent=parent) as log:
-                plays.append(_play(scene, seed, place, log))
+            with tracking.run(experiment, title, params=own, tags=tags, unfinished=place, parent=parent) as tracked:
+                plays.append(_play(scene, seed, place, tracked))
         results.write(scene, plays)
         parent.log_metrics(results.final(plays), step=scene.run.rounds - 1)
     shutil.rmtree(folder)
@@ -88,7 +91,7 @@ def _arranged(shards: list[Shard], pooling: str, groups: Sequence[int] | None) -
     return shards
 
 
-def _play(scene: Scene, seed: int, folder: Path, log: tracking.Log) -> Play:
+def _play(scene: Scene, seed: int, folder: Path, tracked: tracking.Log) -> Play:
     task = scene.task(seed)
     method = replace(scene.method, task=task)
     seed_everything(seed_of(seed, "model"))
@@ -106,18 +109,24 @@ def _play(scene: Scene, seed: int, folder: Path, log: tracking.Log) -> Play:
             history.append(_row(scene, end, history[-1]["metrics"]["bytes_total"] if history else 0))
             file.write(json.dumps(history[-1]) + "\n")
             file.flush()
-            log.log_metrics(history[-1]["metrics"], step=end.round)
+            tracked.log_metrics(history[-1]["metrics"], step=end.round)
             last = end.round + 1 == scene.run.rounds
             if last or time.monotonic() - saved > scene.study.hardware.checkpoint_seconds:
                 checkpoint.save(end, saved_report)
                 saved = time.monotonic()
+                log.info("%s seed %d: %d of %d rounds%s", scene.name, seed, len(history), scene.run.rounds, _told(end))
     assert end is not None
     play = Play(seed, task, end, *results.frames(seed, history))
-    log.log_table(play.clients, "clients.parquet")
+    tracked.log_table(play.clients, "clients.parquet")
     example = scene.shards[0].test.images()[:2]
     for model, params in method.models(end.server).items():
-        log.log_model(Predictor(task, params), example, f"{scene.study.study}-{scene.name}-{model}")
+        tracked.log_model(Predictor(task, params), example, f"{scene.study.study}-{scene.name}-{model}")
     return play
+
+
+def _told(end: Report) -> str:
+    told = end.metrics.get("accuracy_client_mean")
+    return "" if told is None else f", accuracy {told:.3f} in the mean over clients"
 
 
 def _recorded(path: Path, last: int) -> list[dict[str, Any]]:
