@@ -5,10 +5,10 @@ STUDY  ?= tour
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup study tour run ui check format test reproduce benchmark clean
+.PHONY: help setup study run tour ui check format test benchmark clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
+	@grep -hE '^[a-z ]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## */\t/' | expand -t 14
 
 setup: $(VENV)/.ready  ## make .venv with everything in it
 
@@ -21,7 +21,7 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 study: setup  ## make STUDY=<name of conf/study> the workspace's params.yaml
 	python -m flows.compose $(STUDY)
 
-tour: setup  ## play the study in params.yaml (as cloned: the tour), and say where its report is
+run tour: setup  ## play the study in params.yaml (as cloned: the tour), and say where its report is
 	python -m flows.pipeline
 
 ui: setup  ## serve Prefect, a worker and MLflow on this machine until interrupted
