@@ -1,5 +1,6 @@
 """From plain mappings (YAML) to frozen dataclasses, strictly: a dataclass's fields are its schema."""
 
+import math
 import types
 import typing
 from collections.abc import Collection, Mapping, Sequence
@@ -7,6 +8,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
+
+LARGEST = 2**63 - 1  # what tensors hold
 
 
 class ConfigError(ValueError):
@@ -69,7 +72,7 @@ def convert(hint: Any, value: object, path: str, default: object = None) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _union(args, value, path)
     if origin is Literal:
-        if value not in args:
+        if not any(type(value) is type(arg) and value == arg for arg in args):
             raise ConfigError(f"{path}: {value!r} is not one of {', '.join(map(str, args))}")
         return value
     if is_dataclass(hint):
@@ -84,14 +87,14 @@ def convert(hint: Any, value: object, path: str, default: object = None) -> Any:
 def _union(args: tuple[Any, ...], value: object, path: str) -> Any:
     if value is None and type(None) in args:
         return None
-    errors = []
+    reasons = []
     for arg in args:
         if arg is not type(None):
             try:
                 return convert(arg, value, path)
             except ConfigError as error:
-                errors.append(error)
-    raise errors[0]
+                reasons.append(str(error).removeprefix(f"{path}: "))
+    raise ConfigError(f"{path}: {', and '.join(reasons)}")
 
 
 def _sequence(args: tuple[Any, ...], value: object, path: str) -> tuple[Any, ...]:
@@ -109,8 +112,27 @@ def _mapping(args: tuple[Any, ...], value: object, path: str) -> dict[str, Any]:
 
 
 def _scalar(hint: Any, value: object, path: str) -> Any:
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, hint) and not (hint in (int, float) and isinstance(value, bool)):
-        return value
-    raise ConfigError(f"{path}: expected {hint.__name__}, got {value!r}")
+    if hint not in (int, float):
+        if isinstance(value, hint):
+            return value
+    elif isinstance(value, int if hint is int else (int, float)) and not isinstance(value, bool):
+        return _number(hint, value, path)
+    raise ConfigError(f"{path}: expected {hint.__name__}, got {value!r}{_remedy(value)}")
+
+
+def _number(hint: type, value: Any, path: str) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{path}: {value} is not a finite number")
+    if isinstance(value, int) and abs(value) > LARGEST:
+        raise ConfigError(f"{path}: a number of {len(str(value))} digits; the largest is {LARGEST}")
+    return hint(value)
+
+
+def _remedy(value: object) -> str:
+    """YAML takes 1e-3 for text."""
+    if isinstance(value, str):
+        try:
+            return f"; without quotes it is {float(value)!r}, in YAML 1.0e-3 needs the point"
+        except ValueError:
+            pass
+    return ""

@@ -41,6 +41,12 @@ class LocalFit:
             raise ValueError(f"batch_size: {self.batch_size}; a batch has at least one image")
         if self.lr <= 0:
             raise ValueError(f"lr: {self.lr} is not positive")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum: {self.momentum} is not in [0, 1)")
+        if self.weight_decay < 0:
+            raise ValueError(f"weight_decay: {self.weight_decay} is negative; 0 is none")
+        if self.clip is not None and self.clip <= 0:
+            raise ValueError(f"clip: {self.clip} is not positive; leave it out for no limit")
         if self.momentum and self.optimizer != "sgd":
             raise ValueError("momentum: only the optimizer sgd has it; leave it out")
         if self.augment not in augment.AUGMENTS:

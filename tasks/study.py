@@ -25,6 +25,9 @@ T = TypeVar("T")
 GPU = "gpu"
 """The tag of tasks that compute for long: as many run at once as Prefect's concurrency limit for it has slots."""
 
+NAMES = "a name is made of at most 64 letters, digits, - and _ and does not begin with -"
+NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}"
+MOST_THREADS = 1024
 SECTIONS = ("study", "seed", "datasets", "partitions", "encoders", "runs", "hardware")
 
 
@@ -36,17 +39,22 @@ class Hardware:
     executor: Literal["auto", "sequential", "processes"] = "auto"
     workers: int | Literal["auto"] = "auto"  # processes that train clients
     threads: int = 1  # CPU threads of each; results agree bit for bit only between runs with the same number
-    checkpoint_seconds: float = 30.0  # so much work is lost at most when a process is killed
+    checkpoint_seconds: float = 30.0  # so much work is lost at most when a process is killed; 0: every round
 
     def __post_init__(self) -> None:
-        if self.threads < 1 or (self.workers != "auto" and self.workers < 1):
-            raise ValueError(f"workers: {self.workers} workers of {self.threads} threads; both must be at least 1")
+        for name, value in (("workers", self.workers), ("threads", self.threads)):
+            if value != "auto" and not 1 <= value <= MOST_THREADS:
+                raise ValueError(f"{name}: {value} {name}; take 1 to {MOST_THREADS}")
+        if self.checkpoint_seconds < 0:
+            raise ValueError(f"checkpoint_seconds: {self.checkpoint_seconds} is negative; 0 is after every round")
         self.torch_device()
 
     def torch_device(self) -> torch.device:
         """The device to train on. Raises ValueError if this machine does not have it."""
         if self.device == "auto":
             return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", self.device):
+            raise ValueError(f"device: {self.device!r} is none; use auto, cpu, cuda, cuda:1 or mps")
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
@@ -113,13 +121,27 @@ def load(path: Path | None = None) -> Study:
     Raises ConfigError (a ValueError) that names the path in the study and the remedy.
     """
     path = path or layout.params()
+    if set("%?#") & set(str(Path.cwd())):
+        raise ConfigError(f"{Path.cwd()}: MLflow and Prefect open no database below a folder with %, ? or #; rename it")
     if not path.is_file():
         raise ConfigError(f"{path}: not found; run from the folder that holds it")
     try:
-        raw = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
+        raw = yaml.load(path.read_text(), _Loader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}") from error
     return parse(raw)
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what YAML lets pass and nobody means: a key that is there twice, of which the last would win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen and key.tag != "tag:yaml.org,2002:merge":
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def parse(raw: object) -> Study:
@@ -129,11 +151,18 @@ def parse(raw: object) -> Study:
     for key in raw:
         if key not in SECTIONS:
             raise ConfigError(f"{key}: unknown section; known: {', '.join(SECTIONS)}")
-    seed = config.convert(int, raw.get("seed", 0), "seed")
+    for section in SECTIONS[:-1]:
+        if raw.get(section) is None:
+            raise ConfigError(f"{section}: missing; a study has {', '.join(SECTIONS[:-1])} (write {{}} for no nodes)")
+    title, seed = config.convert(str, raw["study"], "study"), config.convert(int, raw["seed"], "seed")
+    if not re.fullmatch(NAME, title):
+        raise ConfigError(f"study: {title!r} is no name; {NAMES}")
+    if seed < 0:
+        raise ConfigError(f"seed: {seed} is negative; take at least 0")
     study = Study(
-        study=config.convert(str, raw.get("study", "study"), "study"),
+        study=title,
         seed=seed,
-        datasets=_nodes(raw, "datasets", lambda path, node: config.build(DatasetSpec, node, path)),
+        datasets=_nodes(raw, "datasets", lambda path, node: config.build(DatasetSpec, _seeded(node, seed), path)),
         partitions=_nodes(raw, "partitions", lambda path, node: _scheme(path, _seeded(node, seed))),
         encoders=_nodes(raw, "encoders", lambda path, node: _encoder(path, _seeded(node, seed))),
         runs=_nodes(raw, "runs", lambda path, node: _run(path, node, seed)),
@@ -146,16 +175,18 @@ def parse(raw: object) -> Study:
 
 
 def _nodes(raw: Mapping[str, Any], section: str, build: Callable[[str, Mapping[str, Any]], T]) -> dict[str, T]:
-    nodes = raw.get(section) or {}
+    nodes = raw[section]
     if not isinstance(nodes, Mapping):
         raise ConfigError(f"{section}: expected a mapping from names to nodes")
     built = {}
     for name, node in nodes.items():
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", str(name)):
-            raise ConfigError(f"{section}.{name}: a name is made of letters, digits, - and _")
+        if not isinstance(name, str):
+            raise ConfigError(f"{section}.{name}: YAML reads this name as {type(name).__name__}; put it in quotes")
+        if not re.fullmatch(NAME, name):
+            raise ConfigError(f"{section}.{name}: {NAMES}")
         if not isinstance(node, Mapping):
             raise ConfigError(f"{section}.{name}: expected a mapping of settings, got {node!r}")
-        built[str(name)] = build(f"{section}.{name}", node)
+        built[name] = build(f"{section}.{name}", node)
     return built
 
 
@@ -166,7 +197,7 @@ def _seeded(node: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 def _chosen(table: Mapping[str, type[T]], node: dict[str, Any], key: str, path: str) -> tuple[type[T], dict[str, Any]]:
     name = node.pop(key, None)
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise ConfigError(f"{path}.{key}: {name!r} is unknown; known: {', '.join(table)}")
     return table[name], node
 

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +55,7 @@ class Learner(nn.Module, ABC):
 class Contrastive(EncoderSpec, ABC):
     """Pre-training on images without labels. Epochs, batch and optimiser are not known (UNKNOWN in methods.md 1.3)."""
 
-    split: str = "auto"  # the unlabelled images where the dataset has some, else train
+    split: Literal["auto", "train", "unlabeled"] = "auto"  # auto: the unlabelled images, else train
     epochs: int = 100  # (UNKNOWN)
     batch_size: int = 256  # (UNKNOWN)
     lr: float = 1e-3  # Adam (UNKNOWN)

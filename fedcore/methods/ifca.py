@@ -53,6 +53,12 @@ class IFCA(Method[Server, None]):
     def __post_init__(self) -> None:
         if self.num_clusters < 1:
             raise ValueError(f"num_clusters: {self.num_clusters}; there must be at least one")
+        if self.restart_round < 1:
+            raise ValueError(f"restart_round: {self.restart_round}; the first round that can fail is 1")
+        if self.max_restarts < 0:
+            raise ValueError(f"max_restarts: {self.max_restarts} is negative; 0 never restarts")
+        if self.min_share < 0:
+            raise ValueError(f"min_share: {self.min_share} is negative; 0 takes any start")
         if self.min_share * self.num_clusters > 1:
             raise ValueError(
                 f"min_share: {self.num_clusters} clusters cannot each hold {self.min_share} of the clients"

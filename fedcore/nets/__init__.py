@@ -23,14 +23,14 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
 """(features d, classes K) -> a module (B, d) -> (B, K)."""
 
 
-def encoder(name: str, shape: Shape, **options: Any) -> Any:
+def encoder(name: str, shape: Shape, /, **options: Any) -> Any:
     """A newly drawn encoder. Raises ValueError for a name or an option that there is not."""
     if name not in ENCODERS:
         raise ValueError(f"net: {name!r} is unknown; known: {', '.join(ENCODERS)}")
     try:
         return ENCODERS[name](shape, **options)
-    except TypeError as error:
-        raise ValueError(f"net_options: {name} does not take {options} ({error})") from error
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"net_options: {name} does not take {options} ({str(error).splitlines()[0]})") from error
 
 
 def head(name: str, features: int, classes: int) -> nn.Module:

@@ -10,8 +10,10 @@ class ConvSmall(nn.Module):
     (methods.md 1.3). Flattened rather than pooled: at 32 pixels the last map is 2x2, and where things are still counts.
     """
 
-    def __init__(self, shape: tuple[int, int, int], width: int = 64, features: int = 128) -> None:
+    def __init__(self, shape: tuple[int, int, int], /, width: int = 64, features: int = 128) -> None:
         super().__init__()
+        if min(width, features) < 1:
+            raise ValueError(f"width {width} and features {features} must be at least 1")
         channels, height, width_px = shape
         layers: list[nn.Module] = []
         for number in range(4):

@@ -7,7 +7,7 @@ from torch import nn
 SMALL = 64  # pixels; up to here a 3x3 stem without pooling keeps a map that the blocks can still halve three times
 
 
-def resnet18(shape: tuple[int, int, int]) -> Any:
+def resnet18(shape: tuple[int, int, int], /) -> Any:
     """torchvision's ResNet-18 without its classifier; images up to 64 pixels get the CIFAR stem (He et al., 2016)."""
     from torchvision.models import resnet  # slow to import, and every stage reads the specs
 

@@ -15,6 +15,7 @@ class Node:
     rounds: int
     rate: float = 0.5
     mode: Literal["a", "b"] = "a"
+    level: Literal[1, 3] = 1
     groups: tuple[tuple[int, ...], ...] = ()
     limit: int | None = None
     workers: int | Literal["auto"] = "auto"
@@ -50,7 +51,16 @@ def test_nested_settings_override_the_default_field_by_field() -> None:
         ({"rounds": 1.5}, r"runs\.x\.rounds: expected int"),
         ({"rounds": 0}, r"runs\.x\.rounds: 0; play at least one"),
         ({"rounds": 1, "mode": "c"}, r"runs\.x\.mode: 'c' is not one of a, b"),
-        ({"rounds": 1, "workers": "many"}, r"runs\.x\.workers: expected int, got 'many'"),
+        (
+            {"rounds": 1, "workers": "many"},
+            r"runs\.x\.workers: expected int, got 'many', and 'many' is not one of auto",
+        ),
+        ({"rounds": 10**30}, r"runs\.x\.rounds: a number of 31 digits"),
+        ({"rounds": 1, "rate": 10**400}, r"runs\.x\.rate: a number of 401 digits"),
+        ({"rounds": 1, "rate": float("inf")}, r"runs\.x\.rate: inf is not a finite number"),
+        ({"rounds": 1, "rate": "1e-3"}, r"runs\.x\.rate: expected float, got '1e-3'; without quotes it is 0\.001"),
+        ({"rounds": 1, "mode": ["a"]}, r"runs\.x\.mode: \['a'\] is not one of a, b"),
+        ({"rounds": 1, "level": True}, r"runs\.x\.level: True is not one of 1, 3"),
         ({"rounds": 1, "groups": [[0], ["x"]]}, r"runs\.x\.groups\[1\]\[0\]: expected int"),
         ({"rounds": 1, "options": {"w": "x"}}, r"runs\.x\.options\.w: expected int"),
         ({"rounds": 1, "fit": {"epoch": 2}}, r"runs\.x\.fit\.epoch: unknown; known: epochs"),

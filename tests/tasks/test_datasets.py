@@ -9,10 +9,14 @@ from tasks import datasets
 
 STUDY = """
 study: trial
+seed: 0
 datasets:
   small: {source: digits, size: 6, channels: 3}
   own: {source: npz, path: ~/own.npz, holdout: 0.5}
   far: {source: kmnist}
+partitions: {}
+encoders: {}
+runs: {}
 """
 
 

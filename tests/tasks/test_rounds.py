@@ -10,6 +10,7 @@ from tasks import datasets, encoders, partitions, rounds
 
 STUDY = """
 study: trial
+seed: 0
 datasets:
   small: {source: digits}
   large: {source: digits, size: 12}

@@ -1,6 +1,7 @@
 """params.yaml: what is wrong is said by its path, before any work."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +77,33 @@ def test_a_good_study_becomes_typed() -> None:
         ("datasets.digits.source", "digit", r"datasets\.digits\.source: .*digit"),
         ("hardware.device", "cuda:9", r"hardware\.device: 'cuda:9' is not here .*use auto or cpu"),
         ("hardware.workers", 0, r"hardware\.workers: 0 workers"),
+        ("hardware.workers", "many", r"hardware\.workers: expected int, got 'many', and 'many' is not one of auto"),
+        ("hardware.threads", 10**6, r"hardware\.threads: 1000000 threads; take 1 to"),
+        ("hardware.device", "meta", r"hardware\.device: 'meta' is none; use auto"),
+        ("hardware.checkpoint_seconds", -1, r"hardware\.checkpoint_seconds: -1\.0 is negative"),
+        ("study", "a/b", r"study: 'a/b' is no name; a name is made of"),
+        ("study", "", r"study: '' is no name"),
+        ("study", "x" * 65, r"study: 'x+' is no name; .* at most 64"),
+        ("study", None, r"study: missing; a study has study, seed, datasets"),
+        ("seed", None, r"seed: missing"),
+        ("seed", -1, r"seed: -1 is negative"),
+        ("encoders", None, r"encoders: missing; .*\(write \{\} for no nodes\)"),
+        ("partitions.skewed.scheme", ["iid"], r"partitions\.skewed\.scheme: \['iid'\] is unknown"),
+        ("partitions.skewed.clients", 10**30, r"partitions\.skewed\.clients: a number of 31 digits"),
+        ("encoders.simclr.algorithm", {}, r"encoders\.simclr\.algorithm: \{\} is unknown"),
+        ("encoders.simclr.split", "test", r"encoders\.simclr\.split: 'test' is not one of auto, train, unlabeled"),
+        ("encoders.simclr.net_options", {"width": 0}, r"encoders\.simclr\.net_options: .*must be at least 1"),
+        ("encoders.simclr.net_options", {"width": 2.5}, r"encoders\.simclr\.net_options: conv_small does not take"),
+        ("encoders.simclr.net_options", {"shape": 3}, r"encoders\.simclr\.net_options: conv_small does not take"),
+        ("datasets.digits.channels", True, r"datasets\.digits\.channels: True is not one of 1, 3"),
+        ("runs.cp_cfl.fit.lr", float("nan"), r"runs\.cp_cfl\.fit\.lr: nan is not a finite number"),
+        ("runs.cp_cfl.fit.lr", "1e-3", r"runs\.cp_cfl\.fit\.lr: expected float, got '1e-3'; .* 0\.001"),
+        ("runs.cp_cfl.fit.weight_decay", -1, r"runs\.cp_cfl\.fit\.weight_decay: -1\.0 is negative"),
+        ("runs.cp_cfl.fit.momentum", 1, r"runs\.cp_cfl\.fit\.momentum: 1\.0 is not in \[0, 1\)"),
+        ("runs.cp_cfl.fit.clip", 0, r"runs\.cp_cfl\.fit\.clip: 0\.0 is not positive"),
+        ("runs.ifca.restart_round", 0, r"runs\.ifca\.restart_round: 0; "),
+        ("runs.ifca.max_restarts", -1, r"runs\.ifca\.max_restarts: -1 is negative"),
+        ("runs.ifca.min_share", -0.1, r"runs\.ifca\.min_share: -0\.1 is negative"),
         ("hardwares", {}, r"hardwares: unknown section; known: "),
         ("runs", 3, r"runs: expected a mapping"),
     ],
@@ -104,3 +132,30 @@ def test_a_missing_or_broken_file_is_named(tmp_path) -> None:
     (tmp_path / "params.yaml").write_text("runs: [")
     with pytest.raises(ConfigError, match="not valid YAML"):
         study.load(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("runs:\n  a: {}\n  a: {}\n", "a is there twice"),
+    ("study: s\nseed: 0\ndatasets: {1: {source: digits}}\npartitions: {}\nencoders: {}\nruns: {}\n",
+     r"^datasets\.1: YAML reads this name as int; put it in quotes"),
+    ("study: s\nseed: 0\ndatasets: {on: {source: digits}}\npartitions: {}\nencoders: {}\nruns: {}\n",
+     r"^datasets\.True: YAML reads this name as bool"),
+])  # fmt: skip
+def test_what_yaml_reads_otherwise_than_it_looks(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "params.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        study.load(tmp_path / "params.yaml")
+
+
+@pytest.mark.parametrize("name", ["100%", "a?b", "a#b"])
+def test_a_folder_in_which_no_database_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    with pytest.raises(ConfigError, match="open no database below a folder with"):
+        study.load()
+
+
+def test_the_studys_seed_is_every_nodes() -> None:
+    whole = study.parse(GOOD)
+    nodes = (whole.datasets["digits"], whole.partitions["groups"], whole.encoders["simclr"])
+    assert [node.seed for node in nodes] == [7, 7, 7]
