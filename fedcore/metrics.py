@@ -19,25 +19,31 @@ class Score(NamedTuple):
 
 
 def score(logits: Tensor, labels: Tensor) -> Score:
-    """Compare logits (n, K) with labels (n,); without images every mean is NaN."""
+    """Compare logits (n, K) with labels (n,); without images every mean is NaN.
+
+    A row with a logit that is not finite is no prediction: it is wrong, and loss and AUROC are NaN.
+    """
     if not len(labels):
         nan = torch.tensor(torch.nan)
         return Score(torch.tensor(0), torch.tensor(0), nan, nan, nan)
-    guess = logits.argmax(1)
+    finite = logits.isfinite().all(1)
+    classes = logits.shape[1]
+    guess = logits.argmax(1).where(finite, classes)
+    diverged = torch.tensor(0.0).where(finite.all(), torch.nan)
     return Score(
         tested=torch.tensor(len(labels)),
         correct=(guess == labels).sum(),
-        loss=F.cross_entropy(logits, labels),
-        macro_f1=macro_f1(guess, labels, logits.shape[1]),
-        auroc=auroc(logits.softmax(1), labels),
+        loss=F.cross_entropy(logits, labels) + diverged,
+        macro_f1=macro_f1(guess, labels, classes),
+        auroc=auroc(logits.softmax(1), labels) + diverged,
     )
 
 
 def macro_f1(guess: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Unweighted mean of the F1 scores of the classes that occur in `labels` (n,), 0-d."""
-    table = confusion(guess, labels, classes, classes)
+    """Unweighted mean of the F1 scores of the classes that occur in `labels` (n,), 0-d; a guess of K is none."""
+    table = confusion(guess, labels, classes + 1, classes)
     hits, present = table.diagonal().float(), table.sum(0)
-    f1 = 2 * hits / (table.sum(0) + table.sum(1)).clamp(min=1)
+    f1 = 2 * hits / (table.sum(0) + table.sum(1)[:-1]).clamp(min=1)
     return f1[present > 0].mean()
 
 

@@ -36,6 +36,17 @@ def test_no_images_no_numbers() -> None:
     assert math.isnan(score.macro_f1)
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_what_is_not_finite_is_no_prediction(bad: float) -> None:
+    logits = torch.eye(3).repeat(2, 1)
+    logits[0], logits[3, 1] = bad, bad  # both rows of class 0, which argmax would name
+    score = metrics.score(logits, torch.tensor([0, 1, 2, 0, 1, 2]))
+    assert (score.tested, score.correct) == (6, 4)
+    assert score.macro_f1.item() == pytest.approx(2 / 3)
+    assert math.isnan(score.loss)
+    assert math.isnan(score.auroc)
+
+
 def test_recovery_does_not_depend_on_the_names_of_clusters() -> None:
     groups = torch.tensor([0, 0, 1, 1, 2, 2])
     assert metrics.recovery(torch.tensor([2, 2, 0, 0, 1, 1]), groups) == 1.0
