@@ -128,11 +128,13 @@ def _rounds(field: _Field, x: Params, global_test: bool, resume: Report | None) 
     for round in range(resume.round + 1 if resume else 0, plan.rounds):
         started = time.perf_counter()
         seed_everything(seed_of(seed, "server", round))
-        cohort = field.cohort("round", sample(ids, plan, seed, round), round, server, states)
+        drawn = sample(ids, plan, seed, round)
+        cohort = field.cohort("round", drawn, round, server, states)
         server, told = method.round(server, cohort)
         metrics, per_client = _split(told, cohort.ids)
         traffic += cohort.traffic
-        metrics |= {"bytes_down": traffic.down, "bytes_up": traffic.up, "seconds": time.perf_counter() - started}
+        metrics |= {"bytes_down": traffic.down, "bytes_up": traffic.up, "clients": len(drawn)}
+        metrics["seconds"] = time.perf_counter() - started
         traffic = Traffic()
         if (round + 1) % plan.evaluate_every == 0 or round + 1 == plan.rounds:
             scores, each = field.evaluate(round, server, states, global_test)

@@ -118,7 +118,7 @@ def _publish_encoder(scene: Scene, plays: Sequence[Play], folder: Path) -> None:
 def _record(scene: Scene, plays: Sequence[Play]) -> dict[str, Any]:
     """What made the result, beside the result."""
     curves = pd.concat([play.curve for play in plays])
-    clients = max(1, round(scene.run.participation * len(scene.shards)))
+    exchanged, played = curves.bytes_down + curves.bytes_up, curves.clients
     formula = scene.method.paper_cost(nbytes(plays[0].task.init()))
     return {
         "run": scene.name,
@@ -131,7 +131,7 @@ def _record(scene: Scene, plays: Sequence[Play]) -> dict[str, Any]:
         "spec": scene.study.raw["runs"][scene.name],
         "cost": {
             "paper_bytes_per_client_round": formula,
-            "measured_bytes_per_client_round": float((curves.bytes_down + curves.bytes_up).mean() / clients),
+            "measured_bytes_per_client_round": float(exchanged.sum() / played.sum()),
         },
         "relevance": _relevance(scene, plays[0]),
         "seconds_total": float(curves["seconds"].sum()),
