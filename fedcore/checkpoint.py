@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -29,8 +30,11 @@ def save(tree: Any, path: Path) -> None:
 
 
 def load(path: Path) -> Any:
-    """The tree saved at `path`. Raises FileNotFoundError if there is none."""
-    return _restore(json.loads(_metadata(path)["structure"]), load_file(path))
+    """The tree saved at `path`. Raises FileNotFoundError if there is none, ValueError for a file that is not whole."""
+    try:
+        return _restore(json.loads(_metadata(path)["structure"]), load_file(path))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, ImportError, OverflowError) as error:
+        raise ValueError(f"{path}: no whole checkpoint ({error}); delete it") from error
 
 
 def _metadata(path: Path) -> dict[str, str]:
@@ -68,7 +72,7 @@ def _restore(shape: Any, tensors: dict[str, Tensor]) -> Any:
         module, _, name = shape["named"].partition(":")
         kind = getattr(importlib.import_module(module), name)
         if not (issubclass(kind, tuple) and hasattr(kind, "_fields")):
-            raise ValueError(f"checkpoint names {shape['named']}, which is no NamedTuple; delete the checkpoint")
+            raise ValueError(f"{shape['named']} is no NamedTuple")
         return kind(*(_restore(item, tensors) for item in shape["items"]))
     for key, container in (("tuple", tuple), ("list", list)):
         if key in shape:

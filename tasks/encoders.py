@@ -132,7 +132,8 @@ def _epochs(
     name: str, spec: Contrastive, dataset: Dataset, hardware: study.Hardware, path: Path
 ) -> Iterator[dict[str, Any]]:
     """Train, from the state at `path` if there is one, and keep the state there; yields what to tell of each epoch."""
-    state, rows = checkpoint.load(path) if path.is_file() else (None, [])
+    state, rows = _resumed(path)
+    yield from rows
     epochs = train(spec, dataset, device=hardware.torch_device(), resume=state)
     saved = time.monotonic()
     for end in progress.watched(epochs, f"pretrain {name}", done=len(rows), total=spec.epochs):
@@ -146,6 +147,18 @@ def _epochs(
             saved = time.monotonic()
             log.info("%s: %d of %d epochs, loss %.3f", name, len(rows), spec.epochs, end.loss)
         yield row
+
+
+def _resumed(path: Path) -> tuple[State | None, list[dict[str, Any]]]:
+    """The state and the rows at `path`; none where there is no whole checkpoint."""
+    if not path.exists():
+        return None, []
+    try:
+        state, rows = checkpoint.load(path)
+    except ValueError as error:
+        log.warning("%s; training starts afresh", error)
+        return None, []
+    return state, rows
 
 
 def _weights(state: State) -> dict[str, Tensor]:

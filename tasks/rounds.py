@@ -27,6 +27,7 @@ log = logging.getLogger("fedcore")
 
 HISTORY = "history.jsonl"
 REPORT = "report.safetensors"
+TOLD = "told"  # there once the tracker has all of a seed
 
 
 @task(task_run_name="federate-{name}", tags={study.GPU})
@@ -96,15 +97,16 @@ def _play(scene: Scene, seed: int, folder: Path, tracked: tracking.Log) -> Play:
     method = replace(scene.method, task=task)
     seed_everything(seed_of(seed, "model"))
     x = task.init()
-    saved_report = folder / REPORT
-    end = checkpoint.load(saved_report) if saved_report.is_file() else None
-    history = _recorded(folder / HISTORY, end.round if end else -1)
+    end, history = _resumed(folder)
+    for row in history:
+        tracked.log_metrics(row["metrics"], step=row["round"])  # those that a kill kept from the tracker
     reports = engine.federate(
         method, x, scene.shards, scene.run, seed=seed,
         pool=scene.study.hardware.pool(), global_test=scene.global_test(), resume=end,
     )  # fmt: skip
     saved = time.monotonic()
-    with (folder / HISTORY).open("a") as file:
+    with (folder / HISTORY).open("w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in history)
         for end in progress.watched(reports, f"{scene.name} seed {seed}", done=len(history), total=scene.run.rounds):
             history.append(_row(scene, end, history[-1]["metrics"]["bytes_total"] if history else 0))
             file.write(json.dumps(history[-1]) + "\n")
@@ -112,15 +114,17 @@ def _play(scene: Scene, seed: int, folder: Path, tracked: tracking.Log) -> Play:
             tracked.log_metrics(history[-1]["metrics"], step=end.round)
             last = end.round + 1 == scene.run.rounds
             if last or time.monotonic() - saved > scene.study.hardware.checkpoint_seconds:
-                checkpoint.save(end, saved_report)
+                checkpoint.save(end, folder / REPORT)
                 saved = time.monotonic()
                 log.info("%s seed %d: %d of %d rounds%s", scene.name, seed, len(history), scene.run.rounds, _told(end))
     assert end is not None
     play = Play(seed, task, end, *results.frames(seed, history))
-    tracked.log_table(play.clients, "clients.parquet")
-    example = scene.shards[0].test.images()[:2]
-    for model, params in method.models(end.server).items():
-        tracked.log_model(Predictor(task, params), example, f"{scene.study.study}-{scene.name}-{model}")
+    if not (folder / TOLD).exists():
+        tracked.log_table(play.clients, "clients.parquet")
+        example = scene.shards[0].test.images()[:2]
+        for model, params in method.models(end.server).items():
+            tracked.log_model(Predictor(task, params), example, f"{scene.study.study}-{scene.name}-{model}")
+        (folder / TOLD).touch()
     return play
 
 
@@ -129,11 +133,23 @@ def _told(end: Report) -> str:
     return "" if told is None else f", accuracy {told:.3f} in the mean over clients"
 
 
-def _recorded(path: Path, last: int) -> list[dict[str, Any]]:
-    """The rows of the rounds up to `last`; what a killed process wrote after its checkpoint is cut off."""
-    lines = path.read_text().splitlines(keepends=True)[: last + 1] if path.is_file() else []
-    path.write_text("".join(lines))
-    return [json.loads(line) for line in lines]
+def _resumed(folder: Path) -> tuple[Report | None, list[dict[str, Any]]]:
+    """The last checkpoint and the rows of the rounds up to it; neither where one of them is lost or not whole.
+
+    What a killed process wrote after its checkpoint is cut off.
+    """
+    if not (folder / REPORT).exists():
+        return None, []
+    try:
+        end: Report = checkpoint.load(folder / REPORT)
+        rows = [json.loads(line) for line in (folder / HISTORY).read_text().splitlines()[: end.round + 1]]
+        if [row["round"] for row in rows] != list(range(end.round + 1)):
+            raise ValueError(f"{folder / HISTORY}: not all of {end.round + 1} rounds are there")
+    except (OSError, ValueError) as error:
+        log.warning("%s; the seed starts afresh", error)
+        (folder / TOLD).unlink(missing_ok=True)
+        return None, []
+    return end, rows
 
 
 def _row(scene: Scene, report: Report, bytes_before: float) -> dict[str, Any]:

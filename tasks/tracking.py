@@ -159,6 +159,11 @@ def _open(experiment: str) -> tuple[MlflowClient, str]:
         client = MlflowClient(ready())
         with FileLock(layout.tracking() / ".lock"):
             found = client.get_experiment_by_name(experiment)
+            if found is not None and found.lifecycle_stage != "active":
+                raise ConfigError(
+                    f"study: MLflow's experiment {experiment!r} is deleted; restore it with mlflow experiments restore "
+                    f"--experiment-id {found.experiment_id}, or give the study another name"
+                )
             if found is not None:
                 return client, str(found.experiment_id)
             local = uri().startswith("sqlite:")
@@ -172,13 +177,14 @@ def _open(experiment: str) -> tuple[MlflowClient, str]:
 
 
 def _begun(client: MlflowClient, note: Path) -> str | None:
-    """The id of the run that a killed process had begun, if this tracker knows it."""
+    """The id of the run that a killed process had begun, if this tracker knows it and nobody deleted it."""
     if not note.is_file():
         return None
     try:
-        return str(client.get_run(note.read_text()).info.run_id)
+        info = client.get_run(note.read_text()).info
     except MlflowException:
         return None
+    return str(info.run_id) if info.lifecycle_stage == "active" else None
 
 
 def _give_up_dead(client: MlflowClient, experiment_id: str) -> None:

@@ -110,6 +110,22 @@ def test_a_run_whose_process_was_killed_is_given_up_by_the_next(begin: Callable,
         assert told(mine.run_id).info.status == "RUNNING"
 
 
+def test_what_was_deleted_in_mlflow_is_said_or_begun_anew(begin: Callable) -> None:
+    with pytest.raises(ValueError), begin() as first:  # noqa: PT011
+        raise ValueError
+    client = MlflowClient(tracking.uri())
+    client.delete_run(first.run_id)
+    with begin() as second:
+        second.log_metrics({"loss": 1.0}, 0)
+    assert second.run_id != first.run_id
+    experiment = client.get_experiment_by_name("trial").experiment_id
+    client.delete_experiment(experiment)
+    said = rf"^study: MLflow's experiment 'trial' is deleted; restore it with .* --experiment-id {experiment}"
+    with pytest.raises(ConfigError, match=said), begin():
+        pytest.fail("the block was entered")
+    client.restore_experiment(experiment)
+
+
 def test_a_tracker_that_does_not_answer_is_said_before_any_work(
     begin: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
