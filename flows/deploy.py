@@ -61,9 +61,13 @@ def main() -> None:
     parser.add_argument("--cron", help="when to run the pipeline, as five fields; default only when asked")
     parser.add_argument("--gpus", type=int, default=1, help="stages that train at once (default %(default)s)")
     args = parser.parse_args()
-    said(study.load)
+    said(_deployed, args.cron, args.gpus)
+
+
+def _deployed(cron: str | None, gpus: int) -> None:
+    study.load()
     with server.at_hand() as url:
-        deploy(args.cron, args.gpus)
+        deploy(cron, gpus)
     print(f"Deployments: {url.removesuffix('/api')}/deployments")
 
 

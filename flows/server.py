@@ -3,6 +3,7 @@
 Starting a server takes longer than most stages of a small study, so all stages of one `dvc repro` share one.
 """
 
+import http.client
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import psutil
 from filelock import FileLock
@@ -32,7 +34,7 @@ def at_hand() -> Iterator[str]:
     """A Prefect server's address, for this process and those it starts. Raises UnavailableError if there is none."""
     url = PREFECT_API_URL.value() or find() or start(owner())
     if not healthy(url):
-        raise UnavailableError(f"PREFECT_API_URL: {url} does not answer")
+        raise UnavailableError(f"PREFECT_API_URL: {url} does not answer; start it, or unset the variable")
     before = os.environ.get("PREFECT_API_URL")
     os.environ["PREFECT_API_URL"] = url
     try:
@@ -76,22 +78,27 @@ def start(owner: int) -> str:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         with (layout.prefect_home() / "server.log").open("w") as log:
-            subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-m", "flows.server", str(port), str(owner)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
-        return wait(f"http://127.0.0.1:{port}/api", str(owner))
+        return wait(f"http://127.0.0.1:{port}/api", str(owner), process)
 
 
-def wait(url: str, name: str) -> str:
-    """Wait until a new server answers and note it under `name`. Raises UnavailableError if that takes too long."""
+def wait(url: str, name: str, process: subprocess.Popen[bytes]) -> str:
+    """Wait until the new server `process` answers and note it under `name`.
+
+    Raises UnavailableError if it ends or that takes too long.
+    """
     end = time.monotonic() + START_SECONDS
     while not healthy(url):
-        if time.monotonic() > end:
+        if process.poll() is not None or time.monotonic() > end:
             log = layout.prefect_home() / "server.log"
-            raise UnavailableError(f"{url}: a Prefect server did not start in {START_SECONDS:.0f} s; see {log}")
+            raise UnavailableError(f"{url}: a Prefect server did not start within {START_SECONDS:.0f} s; see {log}")
         time.sleep(0.1)
-    _note(name).write_text(url)
+    draft = _note(uuid4().hex)
+    draft.write_text(url)
+    draft.replace(_note(name))
     return url
 
 
@@ -99,7 +106,7 @@ def healthy(url: str) -> bool:
     try:
         with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
             return bool(answer.status == 200)
-    except OSError:
+    except (OSError, ValueError, http.client.HTTPException):
         return False
 
 

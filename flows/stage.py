@@ -33,9 +33,9 @@ def main(flow: Flow[..., Any], work: Task[..., Any]) -> None:
 
 
 def said(function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function; an error of the user's is one line on the terminal and status 2."""
+    """Call a function; what the user can mend is one line on the terminal and status 2."""
     try:
         function(*arguments)
-    except (ConfigError, FileNotFoundError) as error:
+    except (ConfigError, FileNotFoundError, server.UnavailableError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -16,7 +16,7 @@ def main() -> None:
     args = parser.parse_args()
     children = [server.serve(args.prefect_port)]
     try:
-        server.wait(f"http://127.0.0.1:{args.prefect_port}/api", server.SHARED)
+        server.wait(f"http://127.0.0.1:{args.prefect_port}/api", server.SHARED, children[0])
         with server.at_hand() as url:
             deploy.deploy()
             children.append(_start("prefect", "worker", "start", "--pool", deploy.POOL))

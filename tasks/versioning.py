@@ -6,9 +6,11 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import yaml
 from prefect import task
 from prefect.client.schemas.objects import State
@@ -19,6 +21,8 @@ log = logging.getLogger("fedcore")
 
 LOGGED = re.compile(r"^[\d:.]+ \| (?:INFO +\| )?")  # what Prefect puts before a line of a stage's log
 ONE_AT_A_TIME = threading.Lock()  # DVC's own lock is for processes
+RUNNING: set[subprocess.Popen[str]] = set()
+STOPPING = threading.Event()
 
 
 def tags(folders: Mapping[str, Path]) -> dict[str, str]:
@@ -70,7 +74,7 @@ def stale(stage: str) -> bool:
 
 def _worth_another_try(task: object, run: object, state: State[object]) -> bool:
     """A crash may be luck and a run goes on where it stopped; status 2 is the study's fault."""
-    return "exited with 2" not in str(state.message)
+    return not STOPPING.is_set() and "exited with 2" not in str(state.message)
 
 
 @task(task_run_name="{stage}", retries=1, retry_delay_seconds=1, retry_condition_fn=_worth_another_try)
@@ -86,6 +90,22 @@ def reproduce(stage: str, force: bool = False) -> None:
     dvc(["--wait-for-lock", "repro", "--single-item", *flags, stage], stage)
 
 
+@contextmanager
+def stopping_with_us() -> Iterator[None]:
+    """Whatever ends the block with an exception, a signal too, ends the dvc commands that still run."""
+    STOPPING.clear()
+    try:
+        yield
+    except BaseException:
+        STOPPING.set()
+        for process in list(RUNNING):
+            with suppress(psutil.NoSuchProcess):
+                for part in (*psutil.Process(process.pid).children(recursive=True), process):
+                    with suppress(psutil.NoSuchProcess):
+                        part.terminate()
+        raise
+
+
 def dvc(arguments: Sequence[str], name: str) -> None:
     """Run a dvc command, what it says in the log under `name`. Raises RuntimeError, with its last line, if it fails."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
@@ -95,10 +115,12 @@ def dvc(arguments: Sequence[str], name: str) -> None:
         env={**os.environ, "PATH": path},
     ) as process:  # fmt: skip
         assert process.stdout is not None
+        RUNNING.add(process)
         for line in process.stdout:
             said = LOGGED.sub("", line.rstrip()) or said
             if line.strip():
                 log.info("%s: %s", name, LOGGED.sub("", line.rstrip()))
+        RUNNING.discard(process)
     if process.returncode:
         raise RuntimeError(f"{name}: dvc ended with status {process.returncode}: {said}")
 

@@ -30,10 +30,10 @@ hardware: {workers: 1}
 class Workspace:
     root: Path
 
-    def run(self, *command: str, status: int = 0, timeout: float = 900) -> str:
+    def run(self, *command: str, status: int = 0, timeout: float = 900, **variables: str) -> str:
         """Run a command of the project here; its output. Fails the test for another exit status."""
         done = subprocess.run(
-            command, cwd=self.root, env=self.environment(), text=True, timeout=timeout, check=False,
+            command, cwd=self.root, env=self.environment() | variables, text=True, timeout=timeout, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         assert done.returncode == status, done.stdout[-6000:]

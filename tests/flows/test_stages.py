@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from workspace import Workspace, make
 
@@ -39,6 +40,60 @@ def test_composing_an_unknown_study_changes_nothing(workspace: Workspace) -> Non
     assert (workspace.root / "params.yaml").read_bytes() == before
     workspace.run("python", "-m", "flows.compose", "tour", "runs.fedavg.rounds=7")
     assert "rounds: 7" in (workspace.root / "params.yaml").read_text()
+
+
+def test_settings_of_the_command_that_cannot_work_are_said_in_a_line(workspace: Workspace) -> None:
+    told = workspace.run("python", "-m", "flows.pipeline", "--jobs", "0", status=2)
+    assert "error: jobs: 0 stages at once; run at least one" in told.splitlines()
+    told = workspace.run("python", "-m", "flows.pipeline", "federate@x", status=2)
+    assert re.search(r"^error: stages: 'federate@x' is not in dvc\.yaml; known: ", told, re.MULTILINE)
+
+
+def test_without_a_prefect_server_a_stage_goes_on_and_the_rest_says_so(workspace: Workspace) -> None:
+    gone = {"PREFECT_API_URL": "http://127.0.0.1:9/api"}
+    said = "PREFECT_API_URL: http://127.0.0.1:9/api does not answer; start it, or unset the variable"
+    assert f"{said}; going on without" in workspace.run("python", "-m", "flows.download", "tiny", **gone)
+    assert (workspace.root / "data/raw/tiny/dataset.json").is_file()
+    for module in ("flows.pipeline", "flows.deploy"):
+        told = workspace.run("python", "-m", module, status=2, **gone)
+        assert told.splitlines()[-1] == f"error: {said}"
+
+
+def test_a_folder_that_is_no_workspace_stays_as_it_was(workspace: Workspace, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    elsewhere = Workspace(empty)
+    for module in ("flows.pipeline", "flows.report", "flows.deploy"):
+        told = elsewhere.run(
+            "python", "-m", module, status=2, PYTHONPATH=str(workspace.root), HOME=str(tmp_path / "home")
+        )
+        assert told == "error: params.yaml: not found; run from the folder that holds it\n"
+    assert not list(empty.iterdir())
+
+
+def test_a_stage_that_fails_is_named_in_a_line_and_the_others_are_played(workspace: Workspace) -> None:
+    workspace.edit("clients: 4,", "clients: 4000,")
+    told = workspace.run("python", "-m", "flows.pipeline", status=1)
+    assert re.fullmatch(r"error: failed: partition@groups; not begun: federate@\w+, .*report", told.splitlines()[-1])
+    assert "error: partitions.groups." in told
+    assert (workspace.root / "models/encoders/simclr/encoder.json").is_file()
+
+
+def test_a_terminated_pipeline_takes_its_stages_along(workspace: Workspace) -> None:
+    workspace.edit("epochs: 3, probe_every: 2", "epochs: 5000, probe_every: 5000")
+    process = workspace.start("python", "-m", "flows.pipeline", "pretrain@simclr")
+    log = workspace.root / "started.log"
+    end = time.monotonic() + 200
+    while not (
+        stages := [p for p in psutil.Process(process.pid).children(recursive=True) if "flows.pretrain" in p.cmdline()]
+    ):
+        assert time.monotonic() < end, log.read_text()[-3000:]
+        time.sleep(0.1)
+    time.sleep(5)
+    process.terminate()
+    assert process.wait(60) in (-signal.SIGTERM, 128 + signal.SIGTERM), log.read_text()[-3000:]
+    _, alive = psutil.wait_procs(stages, 10)
+    assert not alive
 
 
 @pytest.mark.parametrize(("kind", "node"), [("pretrain", "simclr"), ("federate", "cp_cfl")])
