@@ -113,7 +113,8 @@ def healthy(url: str) -> bool:
 def serve(port: int) -> subprocess.Popen[bytes]:
     """A Prefect server on loopback, as a child of this process."""
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    return subprocess.Popen(command)
+    page = {"PREFECT_SERVER_UI_API_URL": f"http://127.0.0.1:{port}/api"}  # else its pages ask port 4200
+    return subprocess.Popen(command, env={**os.environ, **page})
 
 
 def forget(name: str) -> None:

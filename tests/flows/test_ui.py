@@ -12,6 +12,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.support.wait import WebDriverWait
 from workspace import Workspace
 
@@ -78,8 +79,24 @@ def test_a_stage_that_is_run_meanwhile_is_recorded_there(served: Served) -> None
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(("page", "words"), [("prefect/runs", "federate-cp_cfl"), ("mlflow/#/experiments/1", "cp_cfl")])
-def test_both_pages_show_the_finished_study(served: Served, chromium: webdriver.Chrome, page: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("prefect/runs", ["federate-cp_cfl", "Completed"]),
+        ("prefect/deployments", ["pipeline", "federate", "fedcore"]),
+        ("mlflow/#/experiments/1/runs", ["mini", "cp_cfl", "ifca_fedavg", "encoder simclr"]),
+        ("mlflow/#/models", ["mini-fedavg-global", "mini-cp_cfl-cluster1"]),
+    ],
+)
+def test_both_pages_show_the_finished_study(
+    served: Served, chromium: webdriver.Chrome, page: str, words: list[str]
+) -> None:
     server, _, path = page.partition("/")
+    chromium.set_window_size(1400, 1600)  # lists show what fits
     chromium.get(f"{getattr(served, server)}/{path}")
-    WebDriverWait(chromium, 60).until(lambda found: words in found.find_element("css selector", "body").text)
+
+    def shown(browser: webdriver.Chrome) -> bool:
+        body = browser.find_element("css selector", "body").text
+        return all(word in body for word in words)
+
+    WebDriverWait(chromium, 60, ignored_exceptions=[StaleElementReferenceException]).until(shown)
