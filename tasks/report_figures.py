@@ -9,7 +9,7 @@ from matplotlib.colors import ListedColormap, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from tasks.report_numbers import HEADLINE, LABELS, MARKS, Chapter, Page
+from tasks.report_numbers import LABELS, MARKS, Chapter, Page
 
 COLOURS = ("#1b66b0", "#d1495b", "#2a8f68", "#c97c08", "#7a4fa3", "#078799", "#8a5a44", "#667080")
 DASHES = ("-", "--", ":", "-.")
@@ -42,9 +42,9 @@ def draw(page: Page) -> dict[str, Figure]:
 
 def _chapter(chapter: Chapter) -> dict[str, Figure]:
     figures = {}
-    if any(HEADLINE in run["values"] for run in chapter.curves["runs"]):
+    if any(chapter.score in run["values"] for run in chapter.curves["runs"]):
         figures[f"{chapter.name}-accuracy-rounds"] = accuracy(chapter, "round")
-    if any(HEADLINE in run["values"] and run["bytes"] for run in chapter.curves["runs"]):
+    if any(chapter.score in run["values"] and run["bytes"] for run in chapter.curves["runs"]):
         figures[f"{chapter.name}-accuracy-bytes"] = accuracy(chapter, "bytes")
     if chapter.holdings:
         figures[f"{chapter.name}-holdings"] = holdings(chapter)
@@ -76,13 +76,13 @@ def _tidy(axes: Axes, x: str, y: str) -> None:
 
 
 def accuracy(chapter: Chapter, against: str) -> Figure:
-    """Mean accuracy over clients against rounds or against bytes, with a band of one standard deviation over seeds."""
-    figure = _figure(6.4, 4, f"{LABELS[HEADLINE]}: {chapter.name}")
+    """The score against rounds or against bytes, with a band of one standard deviation over seeds."""
+    figure = _figure(6.4, 4, f"{LABELS[chapter.score]}: {chapter.name}")
     axes = figure.subplots()
     for place, run in enumerate(chapter.curves["runs"]):
-        if HEADLINE not in run["values"] or run[against] is None:
+        if chapter.score not in run["values"] or run[against] is None:
             continue
-        x, mean, std = (np.asarray(v, float) for v in (run[against], *run["values"][HEADLINE].values()))
+        x, mean, std = (np.asarray(v, float) for v in (run[against], *run["values"][chapter.score].values()))
         told = ~np.isnan(mean)
         x, mean, std = x[told] / (1 if against == "round" else 1e6), mean[told], np.nan_to_num(std[told])
         mark = "o" if len(x) == 1 else None

@@ -16,7 +16,7 @@ from fedcore import metrics
 from tasks.report_inputs import Division, Encoder, Inputs, Result
 
 NAN = float("nan")
-HEADLINE = "accuracy_client_mean"
+HEADLINE, GLOBAL = "accuracy_client_mean", "accuracy_global"
 LABELS = {
     "accuracy_client_mean": "Accuracy, mean over clients",
     "accuracy_weighted": "Accuracy, weighted by training size",
@@ -30,7 +30,7 @@ LABELS = {
     "train_loss": "Training loss",
 }
 SHARES = tuple(LABELS)[:8]  # shown in per cent
-NOT_CURVES = ("seed", "round", "bytes_down", "bytes_up", "bytes_total", "seconds")
+NOT_CURVES = ("seed", "round", "bytes_down", "bytes_up", "bytes_total", "seconds", "clients")
 COST = ("measured_bytes_per_client_round", "paper_bytes_per_client_round")
 MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -55,8 +55,9 @@ class Row:
     seeds: list[int]
     rounds: int
     stats: dict[str, Stat]
-    finals: dict[int, float]  # seed -> final mean accuracy over clients
+    finals: dict[int, float]  # seed -> final score
     relative_bytes: float  # total, as a multiple of FedAvg's on the same partition
+    relative_seconds: float  # of a round, likewise
     cost: dict[str, Any]  # bytes a client exchanges in a round: measured, and by the paper's formula
 
     def stat(self, key: str) -> Stat:
@@ -83,6 +84,7 @@ class Chapter:
     """Everything about the runs on one partition: only they can be compared."""
 
     name: str
+    score: str  # the metric they are compared by
     about: str
     rows: list[Row]
     verdict: Verdict
@@ -131,14 +133,16 @@ def _chapter(name: str, inputs: Inputs) -> Chapter:
     results = [result for result in inputs.results if result.record["partition"] == name]
     division = inputs.divisions.get(name)
     groups = division.facts.get("groups") if division else None
-    rows = _rows(results)
-    keys = _curve_keys(results)
+    score = compared(results, groups)
+    rows = _rows(results, score)
+    keys = sorted(_curve_keys(results), key=lambda key: key != score)
     curves = [{"name": result.name, "pooled": result.pooled, **curve(result, keys)} for result in results]
     return Chapter(
         name=name,
+        score=score,
         about=describe(division) if division else "",
         rows=rows,
-        verdict=verdict(rows),
+        verdict=verdict(rows, score),
         curves={
             "metrics": [{"key": key, "label": LABELS.get(key, key), "share": key in SHARES} for key in keys],
             "runs": curves,
@@ -151,6 +155,17 @@ def _chapter(name: str, inputs: Inputs) -> Chapter:
         clusters=[found for result in results if (found := cluster_identity(result, groups))],
         holdings=holdings(division) if division else None,
     )
+
+
+def compared(results: Sequence[Result], groups: Sequence[int] | None) -> str:
+    """The metric that says which run on a partition is best.
+
+    Accuracy on the global test set where every federated run is scored on it and clients have no groups of their own;
+    else the mean over clients, each on its own test images.
+    """
+    federated = [result for result in results if not result.pooled]
+    everywhere = federated and all(_measured(result.curves, GLOBAL) for result in federated)
+    return GLOBAL if everywhere and not groups else HEADLINE
 
 
 def _curve_keys(results: Sequence[Result]) -> list[str]:
@@ -200,14 +215,19 @@ def ends(result: Result) -> pd.DataFrame:
     return last.select_dtypes("number")
 
 
-def _rows(results: Sequence[Result]) -> list[Row]:
+def _rows(results: Sequence[Result], score: str) -> list[Row]:
     finals = {result.name: ends(result) for result in results}
     base = next((r.name for r in results if r.record["method"] == "fedavg" and not r.pooled), None)
-    fedavg = stat(finals[base].get("bytes_total", [])).mean if base is not None else NAN
-    return [_row(result, place, finals[result.name], fedavg) for place, result in enumerate(results)]
+    bare = finals[base] if base is not None else pd.DataFrame()
+    fedavg = stat(bare.get("bytes_total", [])).mean, _round_seconds(bare)
+    return [_row(result, place, finals[result.name], score, *fedavg) for place, result in enumerate(results)]
 
 
-def _row(result: Result, place: int, last: pd.DataFrame, fedavg_bytes: float) -> Row:
+def _round_seconds(last: pd.DataFrame) -> float:
+    return stat(last["seconds"] / (last["round"] + 1)).mean if "seconds" in last else NAN
+
+
+def _row(result: Result, place: int, last: pd.DataFrame, score: str, fedavg_bytes: float, fedavg_seconds: float) -> Row:
     # Images that were brought together are traffic too, which nobody metered.
     told = [key for key in last if not (result.pooled and str(key).startswith("bytes"))]
     stats = {str(key): stat(last[key]) for key in told if key != "round"}
@@ -223,15 +243,16 @@ def _row(result: Result, place: int, last: pd.DataFrame, fedavg_bytes: float) ->
         seeds=seeds,
         rounds=int(last["round"].max()) + 1 if len(last) else 0,
         stats=stats,
-        finals=dict(zip(seeds, last[HEADLINE].tolist(), strict=True)) if HEADLINE in last else {},
+        finals=dict(zip(seeds, last[score].tolist(), strict=True)) if score in last else {},
         relative_bytes=total / fedavg_bytes if fedavg_bytes else NAN,
+        relative_seconds=_round_seconds(last) / fedavg_seconds if fedavg_seconds and not result.pooled else NAN,
         cost={} if result.pooled else {key: cost.get(key) for key in COST},
     )
 
 
-def verdict(rows: Sequence[Row]) -> Verdict:
-    """Compare final mean accuracies over clients; a lead counts only beyond one standard deviation over seeds."""
-    told = sorted((r for r in rows if r.stat(HEADLINE).n), key=lambda r: -r.stat(HEADLINE).mean)
+def verdict(rows: Sequence[Row], score: str = HEADLINE) -> Verdict:
+    """Compare final scores; a lead counts only beyond one standard deviation over seeds."""
+    told = sorted((r for r in rows if r.stat(score).n), key=lambda r: -r.stat(score).mean)
     ranked, bounds = [r for r in told if not r.pooled], [r for r in told if r.pooled]
     bound = bounds[0] if bounds else None
     if not ranked:
@@ -241,10 +262,10 @@ def verdict(rows: Sequence[Row]) -> Verdict:
         return Verdict("alone", best, bound=bound)
     second = ranked[1]
     base = next((r for r in rows if r.method == "fedavg" and not r.pooled), None)
-    lead = best.stat(HEADLINE).mean - second.stat(HEADLINE).mean
+    lead = best.stat(score).mean - second.stat(score).mean
     leads = np.array([best.finals[seed] - second.finals[seed] for seed in best.finals if seed in second.finals])
     return Verdict(
-        kind=_sureness(best, second, lead),
+        kind=_sureness(best, second, lead, score),
         best=best,
         second=second,
         lead=lead,
@@ -256,8 +277,8 @@ def verdict(rows: Sequence[Row]) -> Verdict:
     )
 
 
-def _sureness(best: Row, second: Row, lead: float) -> str:
-    stds = [row.stat(HEADLINE).std for row in (best, second)]
+def _sureness(best: Row, second: Row, lead: float, score: str) -> str:
+    stds = [row.stat(score).std for row in (best, second)]
     if lead == 0:
         return "tie"
     if np.isnan(stds).any():

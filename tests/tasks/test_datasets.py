@@ -71,5 +71,5 @@ def test_places_come_from_the_environment(workspace: Path, monkeypatch: pytest.M
 @pytest.mark.mirror
 def test_the_mirror_of_the_environment_is_read(mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDCORE_MIRROR", str(mirror))
-    Path("params.yaml").write_text("datasets: {usps: {source: usps}}")
-    assert len(Dataset.open(datasets.download.fn("usps")).splits["test"].labels) == 2007
+    Path("params.yaml").write_text(STUDY.replace("kmnist", "usps"))
+    assert len(Dataset.open(datasets.download.fn("far")).splits["test"].labels) == 2007

@@ -24,7 +24,7 @@ NODES = {
 
 def write_study(nodes: dict[str, object]) -> None:
     node = {"datasets": {"toy": {"source": "digits"}, "absent": {"source": "digits"}}, "partitions": nodes}
-    Path("params.yaml").write_text(yaml.safe_dump({"study": "t", **node}))
+    Path("params.yaml").write_text(yaml.safe_dump({"study": "t", "seed": 0, "encoders": {}, "runs": {}, **node}))
 
 
 def write_dataset(folder: Path, fingerprint: str = "ab", labelled: bool = True) -> None:
