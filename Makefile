@@ -41,9 +41,10 @@ format: setup  ## let ruff rewrite what it can
 test: setup check  ## all checks and tests
 	pytest
 
-benchmark: setup  ## what LocalFit and SimCLR's augmentation cost beside the bare loops
+benchmark: setup  ## what LocalFit, augmentation and each method cost beside the bare loops and FedAvg
 	python -m benchmarks.local_fit
 	python -m benchmarks.simclr
+	python -m benchmarks.methods
 
 clean:  ## remove what the stages made, and unfinished work; data in DVC's cache and MLflow's records stay
 	rm -rf data models results report .fedcore dvc.lock

@@ -70,6 +70,7 @@ class Cohort(Generic[C]):
         ids: Sequence[int],
         *,
         round: int,
+        rounds: int,
         sizes: Tensor,
         population: int,
         states: dict[int, C],
@@ -78,8 +79,10 @@ class Cohort(Generic[C]):
         seed: int,
         on_error: str = "fail",
     ) -> None:
-        """`sizes` (m,) are the clients' numbers of training images; `states` is written as phases return."""
-        self.ids, self.round, self.sizes, self.population = list(ids), round, sizes, population
+        """`round` counts from 0 to `rounds` - 1, `sizes` (m,) are the clients' numbers of training images; `states` is
+        written as phases return.
+        """
+        self.ids, self.round, self.rounds, self.sizes, self.population = list(ids), round, rounds, sizes, population
         self.states, self.traffic = states, Traffic()
         self._fresh, self._executor, self._seed, self._on_error = fresh, executor, seed, on_error
         self._phase = 0

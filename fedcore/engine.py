@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from fedcore.method import Method
 from fedcore.tree import Params
 
 GLOBAL_TEST = -1
-"""The id of the pseudo-client that holds the global test set."""
+"""The id of the pseudo-client that holds the global test set; client k with that for a test is -2 - k."""
 
 
 class Report(NamedTuple):
@@ -38,6 +38,7 @@ class Plan:
     participation: float = 1.0  # share of the clients drawn in each round
     dropout: float = 0.0  # chance that a drawn client drops out of the round before it trains
     evaluate_every: int = 1  # rounds; the last one is always evaluated
+    personal_on_global: bool = False  # score personal models on the global test set too: one pass a client, so costly
     on_error: str = "fail"  # or drop: a client that raises leaves the round
 
     def __post_init__(self) -> None:
@@ -76,9 +77,15 @@ def federate(
     if global_test is not None:
         empty = Split(global_test.source, global_test.index[:0])
         everyone[GLOBAL_TEST] = Shard(GLOBAL_TEST, empty, empty, global_test)
+        if method.personal and plan.personal_on_global:
+            everyone |= {_examined(shard.client): replace(shard, test=global_test) for shard in shards}
     with pool.open(method, everyone) as executor:
         field = _Field(method, shards, plan, seed, executor)
-        yield from _rounds(field, x, global_test is not None and not method.personal, resume)
+        yield from _rounds(field, x, global_test is not None, resume)
+
+
+def _examined(client: int) -> int:
+    return GLOBAL_TEST - 1 - client
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,7 @@ class _Field:
         return Cohort(
             ids,
             round=round,
+            rounds=self.plan.rounds,
             sizes=torch.tensor([float(size.get(client, 0)) for client in ids]),
             population=len(self.shards),
             states=states,
@@ -109,7 +117,12 @@ class _Field:
         # On copies of the states: to be asked is not to take part.
         ids = [shard.client for shard in self.shards]
         everyone = self.cohort("assess", ids, round, server, dict(states))
-        whole = self.cohort("assess", [GLOBAL_TEST], round, server, {}) if global_test else None
+        whole = None
+        if global_test and not self.method.personal:
+            whole = self.cohort("assess", [GLOBAL_TEST], round, server, {})
+        elif global_test and self.plan.personal_on_global:
+            known = {_examined(client): state for client, state in states.items()}
+            whole = self.cohort("assess", [_examined(client) for client in ids], round, server, known)
         return evaluate(self.method, server, everyone, whole)
 
 

@@ -13,12 +13,12 @@ Scores = tuple[dict[str, float], dict[str, dict[int, float]]]
 
 
 def evaluate(method: Method[Any, Any], server: Any, everyone: Cohort[Any], global_test: Cohort[Any] | None) -> Scores:
-    """Ask every client of `everyone`, and the pseudo-client of `global_test` if there is one.
+    """Ask every client of `everyone`, and the pseudo-clients of `global_test`: one for all, or one for each client.
 
     Returns (metrics, metric -> client -> value).
     `accuracy_client_mean` is the plain mean over clients, `accuracy_weighted` the mean by training size,
     `accuracy_pooled` the share of all clients' test images that are right, `accuracy_global` that on the global test
-    set. Clients without test images count in none of them.
+    set, of personal models their mean. Clients without test images count in none of them.
     """
     score: Score = everyone.map(method.assess, server)
     accuracy = score.correct / score.tested
@@ -32,7 +32,10 @@ def evaluate(method: Method[Any, Any], server: Any, everyone: Cohort[Any], globa
     metrics = _means(accuracy, score, everyone.sizes)
     if global_test is not None:
         whole: Score = global_test.map(method.assess, server)
-        metrics["accuracy_global"] = (whole.correct / whole.tested).item()
+        on_global = whole.correct / whole.tested
+        metrics["accuracy_global"] = on_global.mean().item()
+        if method.personal:
+            per_client["accuracy_global"] = on_global
     return metrics, {name: dict(zip(everyone.ids, v.tolist(), strict=True)) for name, v in per_client.items()}
 
 

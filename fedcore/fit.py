@@ -77,6 +77,19 @@ class LocalFit:
             total, steps = total + value.detach(), steps + 1
         return Fitted(Params({name: leaf.detach() for name, leaf in own.items()}), steps, total / max(steps, 1))
 
+    def reach(self, steps: int) -> float:
+        """‖a‖₁ of FedNova: how many steps of plain gradient descent go as far as `steps` of these on one gradient.
+
+        Momentum ρ starts at zero every time, so step j of K counts (1 - ρ^(K-j)) / (1 - ρ); without it ‖a‖₁ = K.
+        """
+        rho = self.momentum
+        return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+
+    def check_sum_of_gradients(self) -> None:
+        """Raises ValueError for an optimizer whose steps are no sum of gradients, which `reach` counts."""
+        if self.optimizer != "sgd":
+            raise ValueError(f"fit.optimizer: {self.optimizer} steps are no sum of gradients; take sgd")
+
     def batches(self, split: Split) -> Iterator[Batch]:
         """Every epoch's batches of a split, in an order drawn from the global random state, augmented.
 

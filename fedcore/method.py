@@ -74,10 +74,8 @@ class Method(ABC, Generic[S, C]):
         return None
 
     def models(self, server: S) -> dict[str, Params]:
-        """The final models worth keeping, by name; default the only one."""
-        if isinstance(server, Global):
-            return {"global": server.x}
-        return {}
+        """The final models worth keeping, by name; default the server's `x`, if it has one."""
+        return {"global": server.x} if hasattr(server, "x") else {}
 
     @torch.no_grad()
     def assess(self, server: S, client: C, shard: Shard) -> tuple[metrics.Score, C]:

@@ -22,16 +22,25 @@ class Batch(NamedTuple):
     positions: Tensor  # (b,) int64, within the split
 
 
+class Represented(NamedTuple):
+    z: Tensor  # (b, d), what the last layer of the head sees
+    logits: Tensor  # (b, K)
+
+
 class Classifier(nn.Module):
-    """An encoder with a head on its features: (b, C, H, W) -> logits (b, K)."""
+    """An encoder with a head on its features: (b, C, H, W) -> logits (b, K), or z and logits."""
 
     def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
         super().__init__()
         self.encoder, self.head = encoder, head
 
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.encoder(x))
-        return logits
+    def forward(self, x: Tensor, represented: bool = False) -> Tensor | Represented:
+        *layers, last = self.head if isinstance(self.head, nn.Sequential) else [self.head]
+        z = self.encoder(x)
+        for layer in layers:
+            z = layer(z)
+        logits: Tensor = last(z)
+        return Represented(z, logits) if represented else logits
 
 
 def classifier(
@@ -73,22 +82,31 @@ class Task:
         return params if self.pretrained is None else params.replace(self.pretrained)
 
     def logits(self, params: Params, x: Tensor, *, train: bool = False) -> Tensor:
-        """Logits (b, K) of images x (b, C, H, W), uint8 or float in [0, 1].
+        """Logits (b, K) of images x (b, C, H, W), otherwise as `represent`."""
+        logits: Tensor = functional_call(self.net, dict(params), (self._prepared(params, x, train),))
+        return logits
+
+    def represent(self, params: Params, x: Tensor, *, train: bool = False) -> Represented:
+        """Representations z (b, d) and logits (b, K) of images x (b, C, H, W), uint8 or float in [0, 1].
 
         In train mode BatchNorm uses batch statistics and moves the buffers in `params` in place (give copies); where
         its own parameters take no gradient (frozen), and for a batch of one image, it stays in eval mode.
         """
+        x = self._prepared(params, x, train)
+        represented: Represented = functional_call(self.net, dict(params), (x,), {"represented": True})
+        return represented
+
+    def _prepared(self, params: Params, x: Tensor, train: bool) -> Tensor:
+        """The images as the network takes them, and the network in its mode."""
         if x.dtype == torch.uint8:
             x = x / 255
         shape = (1, -1, 1, 1)
         x = (x - self.mean.view(shape).to(x.device)) / self.std.view(shape).to(x.device)
-        x = x.contiguous(memory_format=torch.channels_last)  # the layout that convolutions like
         self.net.train(train)
         if train:
             for name, module in self._norms:
                 module.train(len(x) > 1 and params[f"{name}.weight"].requires_grad)
-        logits: Tensor = functional_call(self.net, dict(params), (x,))
-        return logits
+        return x.contiguous(memory_format=torch.channels_last)  # the layout that convolutions like
 
     def loss(self, params: Params, batch: Batch) -> Tensor:
         """Softmax cross-entropy over all K classes, batch mean, in train mode; methods.md (2)*."""

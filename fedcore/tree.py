@@ -48,6 +48,10 @@ class Params(dict[str, Tensor]):
         """Euclidean norm over all entries, 0-d."""
         return self.dot(self).sqrt()
 
+    def distance2(self, other: "Params") -> Tensor:
+        """Squared Euclidean distance over these entries, 0-d."""
+        return torch.cat([(value - other[name]).flatten() for name, value in self.items()]).square().sum()
+
     def zeros(self) -> "Params":
         """The same entries, all zero."""
         return Params({name: torch.zeros_like(value) for name, value in self.items()})
@@ -63,6 +67,10 @@ class Params(dict[str, Tensor]):
     def trainable(self) -> "Params":
         """The parameters, without the buffers, which PyTorch's normalisation layers call `running_...`."""
         return Params({name: value for name, value in self.items() if not is_buffer(name)})
+
+    def buffers(self) -> "Params":
+        """The buffers, without the parameters."""
+        return Params({name: value for name, value in self.items() if is_buffer(name)})
 
     def replace(self, other: "Params") -> "Params":
         """These entries, those of `other` in place of the ones of the same name."""
@@ -125,7 +133,10 @@ def mean(stacked: T, weights: Tensor | None = None) -> T:
     Computed as first + Σ w_i (x_i - first) in the order of the rows, so equal rows are returned bit for bit, and the
     number of threads does not matter. Raises ValueError if the weights do not sum to a positive number.
     """
-    count = len(next(leaves(stacked)))
+    first = next(leaves(stacked), None)
+    if first is None:
+        return stacked
+    count = len(first)
     shares = torch.ones(count) if weights is None else weights
     if not shares.sum() > 0:
         raise ValueError(f"weights {shares.tolist()} of an average do not sum to a positive number")

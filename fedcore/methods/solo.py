@@ -2,7 +2,8 @@
 
 The floor of FedProc's tables (Mu et al., FGCS 143, 2023, https://arxiv.org/abs/2109.12273); over pooled clients it is
 CP-CFL's Centralized 1 (all in one) and Centralized 2 (one pool for each true group). Notation: x common start, w a
-client's model. Departure: the optimiser starts anew every round, as it does in the methods compared with.
+client's model. Departure: the optimiser starts anew every round, as it does in the methods compared with. FedProc
+scores it on the global test set, mean over clients: `personal_on_global` of a run.
 """
 
 from dataclasses import dataclass

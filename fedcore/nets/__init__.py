@@ -5,13 +5,18 @@ from typing import Any
 
 from torch import nn
 
-from fedcore.nets.conv import ConvSmall
-from fedcore.nets.heads import mlp
-from fedcore.nets.resnet import resnet18
+from fedcore.nets.conv import ConvSmall, SimpleCNN
+from fedcore.nets.heads import mlp, projection
+from fedcore.nets.resnet import resnet18, resnet50
 
 Shape = tuple[int, int, int]
 
-ENCODERS: dict[str, Callable[..., Any]] = {"conv_small": ConvSmall, "resnet18": resnet18}
+ENCODERS: dict[str, Callable[..., Any]] = {
+    "conv_small": ConvSmall,
+    "simple_cnn": SimpleCNN,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+}
 """(shape (C, H, W), **options) -> a module (B, C, H, W) -> (B, d) whose attribute `features` is d."""
 
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {
@@ -19,8 +24,10 @@ HEADS: dict[str, Callable[[int, int], nn.Module]] = {
     "mlp1": lambda features, classes: mlp(features, classes, hidden=1),  # θ_c-1
     "mlp2": lambda features, classes: mlp(features, classes, hidden=2),  # θ_c-2
     "mlp3": lambda features, classes: mlp(features, classes, hidden=3),  # θ_c-3
+    "projection": lambda features, classes: projection(features, classes, unit=False),  # MOON's
+    "projection_unit": lambda features, classes: projection(features, classes, unit=True),  # FedProc's
 }
-"""(features d, classes K) -> a module (B, d) -> (B, K)."""
+"""(features d, classes K) -> a module (B, d) -> (B, K), linear or nn.Sequential with a linear layer last."""
 
 
 def encoder(name: str, shape: Shape, /, **options: Any) -> Any:

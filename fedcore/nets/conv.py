@@ -3,6 +3,30 @@
 from torch import Tensor, nn
 
 
+class SimpleCNN(nn.Module):
+    """MOON's and FedProc's CNN for CIFAR-10: two 5x5 convolutions with pooling, dense layers of 120 and 84, ReLU.
+
+    FedProc's released code; methods.md 2.3.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], /) -> None:
+        super().__init__()
+        channels, *sides = shape
+        height, width = (((side - 4) // 2 - 4) // 2 for side in sides)
+        if min(height, width) < 1:
+            raise ValueError(f"images of {sides[0]}x{sides[1]} pixels vanish in it; take 16 or more")
+        self.body = nn.Sequential(
+            nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(16 * height * width, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(),
+        )  # fmt: skip
+        self.features = 84
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, 84)."""
+        features: Tensor = self.body(x)
+        return features
+
+
 class ConvSmall(nn.Module):
     """Four 3x3 convolutions of stride 2 with ReLU, the map flattened, and a dense layer with ReLU.
 

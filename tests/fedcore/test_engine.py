@@ -4,8 +4,11 @@ import pytest
 import tiny
 import torch
 
+from fedcore.data.shards import Split
 from fedcore.engine import Plan, sample
+from fedcore.executors import Processes, Sequential
 from fedcore.methods.fedavg import FedAvg
+from fedcore.methods.solo import Solo
 
 
 def test_sample_is_sorted_seeded_and_of_the_right_size() -> None:
@@ -51,3 +54,22 @@ def test_plans_that_cannot_work_are_refused(field: str) -> None:
     bad = {"rounds": 0, "participation": 0.0, "dropout": 1.0, "evaluate_every": 0, "on_error": "hide"}[field]
     with pytest.raises(ValueError, match=f"^{field}: "):
         Plan(**{"rounds": 1, field: bad})
+
+
+@pytest.mark.parametrize("pool", [Sequential(), Processes(2)], ids=["sequential", "processes"])
+def test_personal_models_are_scored_on_the_global_test_set_where_that_is_asked_for(pool: object) -> None:
+    """The mean over clients of each one's own model, on the same images, and nothing else changes."""
+    method, test = Solo(task=tiny.task(), fit=tiny.FIT), Split(tiny.images(), torch.arange(100))
+    options = {"rounds": 2, "participation": 0.75, "global_test": test}
+    plain = tiny.play(method, **options)[-1]
+    asked = tiny.play(method, **options, personal_on_global=True, pool=pool)[-1]
+    assert "accuracy_global" not in plain.metrics
+    start = method.init_client(plain.server)
+    for client, told in asked.per_client["accuracy_global"].items():
+        guess = method.task.predict(asked.clients.get(client, start).w, test.images()).argmax(1)
+        assert told == pytest.approx((guess == test.labels()).float().mean().item())
+    told = asked.per_client["accuracy_global"].values()
+    assert len(told) == 4
+    assert asked.metrics["accuracy_global"] == pytest.approx(sum(told) / 4)
+    assert asked.metrics["accuracy_client_mean"] == plain.metrics["accuracy_client_mean"]
+    assert tiny.same(asked.clients, plain.clients)

@@ -9,13 +9,15 @@ from torch import nn
 from fedcore import nets
 from fedcore.nets.heads import WIDTH
 
-SMALL = {"conv_small": {"width": 8, "features": 16}, "resnet18": {}}
+SMALL = {"conv_small": {"width": 8, "features": 16}}
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 96, 96), (1, 96, 96)], ids=str)
 @pytest.mark.parametrize("name", nets.ENCODERS)
 def test_every_encoder_with_every_head(name: str, shape: nets.Shape) -> None:
-    encoder = nets.encoder(name, shape, **SMALL[name])
+    if name == "simple_cnn" and shape[1] < 16:
+        pytest.skip("too small for it")
+    encoder = nets.encoder(name, shape, **SMALL.get(name, {}))
     with torch.no_grad():
         features = encoder(torch.rand(2, *shape))
         assert features.shape == (2, encoder.features)
@@ -27,6 +29,25 @@ def test_features() -> None:
     assert nets.encoder("conv_small", (3, 32, 32)).features == 128
     assert nets.encoder("conv_small", (3, 32, 32), features=20).features == 20
     assert nets.encoder("resnet18", (3, 32, 32)).features == 512
+    assert nets.encoder("resnet50", (3, 32, 32)).features == 2048
+
+
+@pytest.mark.parametrize("head", ["projection", "projection_unit"])
+def test_fedprocs_network_for_cifar10_has_the_parameters_of_its_code(head: str) -> None:
+    encoder = nets.encoder("simple_cnn", (3, 32, 32))
+    whole = nn.Sequential(encoder, nets.head(head, encoder.features, 10))
+    assert sum(weight.numel() for weight in whole.parameters()) == 92_626
+
+
+def test_the_unit_head_normalises_what_its_output_layer_sees() -> None:
+    seen = []
+    for name in ("projection", "projection_unit"):
+        head = nets.head(name, 16, 10)
+        head[-1].register_forward_hook(lambda _, given, __: seen.append(given[0].norm(dim=1)))
+        head(torch.cat([torch.randn(3, 16), torch.full((1, 16), 50.0)]))
+    assert seen[0].std() > 0.1
+    assert torch.allclose(seen[1], torch.ones(4))
+    assert nets.heads.Unit()(torch.zeros(1, 4)).tolist() == [[0, 0, 0, 0]]
 
 
 def test_conv_small_takes_images_that_are_not_square() -> None:
@@ -71,8 +92,10 @@ def test_every_draw_is_new() -> None:
 
 
 def test_names_and_options_that_are_not_there() -> None:
-    with pytest.raises(ValueError, match=r"^net: 'vgg' is unknown; known: conv_small, resnet18"):
+    with pytest.raises(ValueError, match=r"^net: 'vgg' is unknown; known: conv_small, simple_cnn, resnet18, resnet50"):
         nets.encoder("vgg", (3, 32, 32))
+    with pytest.raises(ValueError, match=r"^net_options: simple_cnn .*images of 15x15 pixels vanish in it; take 16"):
+        nets.encoder("simple_cnn", (3, 15, 15))
     with pytest.raises(ValueError, match=r"^net_options: conv_small .*depth"):
         nets.encoder("conv_small", (3, 32, 32), depth=3)
     with pytest.raises(ValueError, match=r"^net_options: resnet18 .*width"):

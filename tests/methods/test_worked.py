@@ -1,49 +1,19 @@
-"""Cases small enough for arithmetic by hand: two clients, one weight, one step.
-
-The model is logit = (w x, 0) for an image of one pixel x in [0, 1]; with label 0 the loss is log(1 + exp(-w x)), its
-slope -x / (1 + exp(w x)). At w = 0 a step of rate lr from an image x gives w = lr x / 2.
-"""
+"""Cases small enough for arithmetic by hand: two clients, one weight, one step; the model is that of `one_weight`."""
 
 import pytest
 import torch
-from torch import Tensor, nn
+from one_weight import STEP, TASK, client, start
 
 from fedcore import tree
 from fedcore.cohort import Cohort
-from fedcore.data.shards import Shard, Source, Split
+from fedcore.data.shards import Shard
 from fedcore.engine import Plan, federate
 from fedcore.executors import Sequential
-from fedcore.fit import LocalFit
 from fedcore.methods.cp_cfl import CPCFL
 from fedcore.methods.fedavg import FedAvg
 from fedcore.methods.ifca import IFCA
 from fedcore.methods.solo import Solo
-from fedcore.model import Task
 from fedcore.tree import Params
-
-
-class OneWeight(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.w = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        logit = self.w * x.flatten(1).sum(1)
-        return torch.stack([logit, torch.zeros_like(logit)], 1)
-
-
-TASK = Task(OneWeight, torch.zeros(1), torch.ones(1))
-STEP = LocalFit(epochs=1, batch_size=8, lr=1.0)
-
-
-def client(number: int, pixels: list[int], label: int = 0) -> Shard:
-    source = Source(torch.tensor(pixels, dtype=torch.uint8).view(-1, 1, 1, 1), torch.full((len(pixels),), label))
-    every = Split(source, torch.arange(len(pixels)))
-    return Shard(number, every, Split(source, torch.arange(0)), every)
-
-
-def start(w: float) -> Params:
-    return Params(w=torch.tensor(w))
 
 
 def test_fedavg_two_clients_one_step() -> None:
@@ -68,7 +38,7 @@ def clustered(method: type, held: list[Shard], theta: list[float], **fields: obj
     with Sequential().open(build, {s.client: s for s in held}) as executor:
         sizes = torch.tensor([float(len(s.train)) for s in held])
         cohort = Cohort(
-            range(len(held)), round=0, sizes=sizes, population=len(held), states={}, fresh=lambda: None,
+            range(len(held)), round=0, rounds=1, sizes=sizes, population=len(held), states={}, fresh=lambda: None,
             executor=executor, seed=0,
         )  # fmt: skip
         return build.round(server, cohort)

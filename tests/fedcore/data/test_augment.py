@@ -242,3 +242,64 @@ def test_none_is_the_image() -> None:
 def test_strengths_of_the_specification() -> None:
     """methods.md 1.3: flip, crop scale (0.2, 1) and ratio (3/4, 4/3), jitter 0.5, hue 0.2, greyscale 0.2, no blur."""
     assert Views() == Views(min_scale=0.2, max_ratio=4 / 3, flip=0.5, jitter=0.5, hue=0.2, greyscale=0.2, blur=0.0)
+
+
+def test_crop_flip_gives_every_image_a_place_of_the_reflected_image() -> None:
+    """Pixels that tell their place: whatever comes out is a 6x9 window of the padded image, or its mirror image."""
+    height, width = 6, 9
+    image = torch.arange(2 * height * width).view(1, 2, height, width) / 200
+    padded = F.pad(image, (4, 4, 4, 4), mode="reflect")[0]
+    windows = padded.unfold(1, height, 1).unfold(2, width, 1)  # (2, 9, 9, 6, 9)
+    torch.manual_seed(0)
+    seen: list[tuple[int, int, bool]] = []
+    for out in augment.crop_flip(image.repeat(400, 1, 1, 1)):
+        for mirrored in (False, True):
+            alike = (windows == (out.flip(2) if mirrored else out)[:, None, None]).all(-1).all(-1).all(0)
+            seen += [(int(a), int(b), mirrored) for a, b in alike.nonzero()]
+    assert len(seen) >= 400
+    places = set(seen)
+    assert {(a, b) for a, b, _ in places} >= {(0, 0), (0, 8), (8, 0), (8, 8), (4, 4)}
+    assert 150 < sum(mirrored for *_, mirrored in seen) * 400 / len(seen) < 250
+
+
+def test_crop_flip_rotate_turns_by_at_most_fifteen_degrees_about_the_middle() -> None:
+    """A bright bar through the middle of a large image still passes the middle, at an angle within the bounds."""
+    image = torch.zeros(1, 1, 65, 65)
+    image[..., 32, :] = 1
+    torch.manual_seed(0)
+    angles = []
+    for out in augment.crop_flip_rotate(image.repeat(300, 1, 1, 1)):
+        left, right = (out[0, :, column].argmax().item() for column in (12, 52))
+        angles.append(math.degrees(math.atan2(right - left, 40)))
+    assert max(map(abs, angles)) <= 16.5  # a pixel of 40 is 1.4 degrees
+    assert max(angles) > 12
+    assert min(angles) < -12
+    assert abs(sum(angles) / len(angles)) < 2
+
+
+def test_crop_flip_rotate_turns_squares_and_others_without_stretching() -> None:
+    """A disc stays one of the same area, in an image that is not square too."""
+    rows, columns = torch.arange(64)[:, None], torch.arange(96)[None]
+    disc = (((rows - 31.5) ** 2 + (columns - 47.5) ** 2) < 20**2).float()[None, None]
+    torch.manual_seed(0)
+    for out in augment.crop_flip_rotate(disc.repeat(20, 1, 1, 1)):
+        assert out.sum().item() == pytest.approx(disc.sum().item(), rel=0.01)
+        across = (out[0].sum(0) > 0.5).sum(), (out[0].sum(1) > 0.5).sum()
+        assert abs(int(across[0]) - int(across[1])) <= 2
+
+
+@pytest.mark.parametrize("name", augment.AUGMENTS)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (3, 20, 40)], ids=str)
+def test_what_local_training_does_keeps_shape_and_range_and_depends_on_the_seed_alone(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    x = torch.rand(16, *shape)
+    outs = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        outs.append(augment.AUGMENTS[name](x))
+    assert outs[0].shape == x.shape
+    assert outs[0].min() >= 0
+    assert outs[0].max() <= 1 + 1e-6
+    assert torch.equal(outs[0], outs[1])
+    assert torch.equal(outs[0], outs[2]) == (name == "none")
