@@ -86,7 +86,7 @@ class FedProc(Method[Server, None]):
         return Reply(w, sums, counts, value), None
 
     @torch.no_grad()
-    def prototypes(self, w: Params, split: Split, classes: int, batch_size: int = 1024) -> tuple[Tensor, Tensor]:
+    def prototypes(self, w: Params, split: Split, classes: int, batch_size: int = 128) -> tuple[Tensor, Tensor]:
         """Sums (K, d) and counts (K,) of the normalised representations of a split by class."""
         z = torch.cat([F.normalize(self.task.represent(w, x).z, dim=1) for x in split.images().split(batch_size)])
         member = F.one_hot(split.labels(), classes).to(z.dtype)  # (n, K)
