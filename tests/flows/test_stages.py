@@ -1,5 +1,6 @@
 """One stage from the command line: what it says when it cannot, and going on after a kill."""
 
+import contextlib
 import os
 import re
 import signal
@@ -84,9 +85,7 @@ def test_a_terminated_pipeline_takes_its_stages_along(workspace: Workspace) -> N
     process = workspace.start("python", "-m", "flows.pipeline", "pretrain@simclr")
     log = workspace.root / "started.log"
     end = time.monotonic() + 200
-    while not (
-        stages := [p for p in psutil.Process(process.pid).children(recursive=True) if "flows.pretrain" in p.cmdline()]
-    ):
+    while not (stages := [p for p in psutil.Process(process.pid).children(recursive=True) if plays(p, "pretrain")]):
         assert time.monotonic() < end, log.read_text()[-3000:]
         time.sleep(0.1)
     time.sleep(5)
@@ -94,6 +93,12 @@ def test_a_terminated_pipeline_takes_its_stages_along(workspace: Workspace) -> N
     assert process.wait(60) in (-signal.SIGTERM, 128 + signal.SIGTERM), log.read_text()[-3000:]
     _, alive = psutil.wait_procs(stages, 10)
     assert not alive
+
+
+def plays(process: psutil.Process, kind: str) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):  # ended, or about to
+        return f"flows.{kind}" in process.cmdline()
+    return False
 
 
 @pytest.mark.parametrize(("kind", "node"), [("pretrain", "simclr"), ("federate", "cp_cfl")])
