@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -65,9 +65,14 @@ class Method(ABC, Generic[S, C]):
     def round(self, server: S, cohort: Cohort[C]) -> tuple[S, Metrics]:
         """One communication round."""
 
-    @abstractmethod
+    def model(self, server: S, client: C, shard: Shard) -> Params:
+        """The model that the client of `shard` predicts with; default the server's `x`."""
+        x: Params = cast(Any, server).x
+        return x
+
     def predict(self, server: S, client: C, shard: Shard, x: Tensor) -> Tensor:
-        """Logits (b, K) of images x (b, C, H, W) uint8, as the client of `shard` would predict them."""
+        """Logits (b, K) of images x (b, C, H, W) uint8, as the client of `shard` predicts them."""
+        return self.task.predict(self.model(server, client, shard), x)
 
     def paper_cost(self, size: int) -> int | None:
         """Bytes that a client exchanges in a round by the paper's own formula, for a model of `size` bytes."""

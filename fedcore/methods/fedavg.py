@@ -7,8 +7,6 @@ last batch of one image joins the batch before it (LocalFit).
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from fedcore import tree
 from fedcore.cohort import Cohort
 from fedcore.data.shards import Shard
@@ -32,6 +30,3 @@ class FedAvg(Method[Global, None]):
 
     def paper_cost(self, size: int) -> int:
         return 2 * size  # CP-CFL (13)*
-
-    def predict(self, server: Global, client: None, shard: Shard, x: Tensor) -> Tensor:
-        return self.task.predict(server.x, x)

@@ -54,6 +54,3 @@ class FedNova(Method[Global, None]):
         a = self.fit.reach(steps)
         d = (x.trainable() - w) / max(a, 1)  # without images neither moves
         return Reply(d, a, w.buffers(), loss), None
-
-    def predict(self, server: Global, client: None, shard: Shard, x: Tensor) -> Tensor:
-        return self.task.predict(server.x, x)

@@ -92,9 +92,6 @@ class FedProc(Method[Server, None]):
         member = F.one_hot(split.labels(), classes).to(z.dtype)  # (n, K)
         return member.T @ z, member.sum(0)
 
-    def predict(self, server: Server, client: None, shard: Shard, x: Tensor) -> Tensor:
-        return self.task.predict(server.x, x)
-
 
 def gpc(z: Tensor, c: Tensor, y: Tensor) -> Tensor:
     """ℓ_gpc of representations z (b, d) with labels y (b,) and prototypes c (K, d), constants; batch mean, 0-d.

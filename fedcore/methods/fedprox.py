@@ -45,6 +45,3 @@ class FedProx(Method[Global, None]):
 
         w, steps, value = self.fit(loss, server.x, shard)
         return Trained(w, value, steps), None
-
-    def predict(self, server: Global, client: None, shard: Shard, x: Tensor) -> Tensor:
-        return self.task.predict(server.x, x)

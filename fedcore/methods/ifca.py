@@ -105,9 +105,8 @@ class IFCA(Method[Server, None]):
     def paper_cost(self, size: int) -> int:
         return (self.num_clusters + 1) * size  # all N models down, one up; CP-CFL (14)*
 
-    def predict(self, server: Server, client: None, shard: Shard, x: Tensor) -> Tensor:
-        n = clusters.choose(self.task, server.theta, shard.train)
-        return self.task.predict(tree.take(server.theta, n), x)
+    def model(self, server: Server, client: None, shard: Shard) -> Params:
+        return tree.take(server.theta, clusters.choose(self.task, server.theta, shard.train))
 
     def models(self, server: Server) -> dict[str, Params]:
         return {f"cluster{n}": tree.take(server.theta, n) for n in range(self.num_clusters)}

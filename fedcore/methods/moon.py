@@ -71,9 +71,6 @@ class Moon(Method[Global, Client]):
         w, _, value = self.fit(loss, server.x, shard)
         return Reply(w, value), Client(w)
 
-    def predict(self, server: Global, client: Client, shard: Shard, x: Tensor) -> Tensor:
-        return self.task.predict(server.x, x)
-
 
 def contrast(z: Tensor, z_glob: Tensor, z_prev: Tensor, temperature: float) -> Tensor:
     """-log of z_glob's share of the two similarities (cosine / temperature) to z, all (b, d), batch mean; (3)."""

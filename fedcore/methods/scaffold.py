@@ -66,6 +66,3 @@ class Scaffold(Method[Server, Client]):
             return Reply(y, c.zeros(), loss), client
         c_plus = client.c - c + (x - y) / (self.fit.reach(K) * self.fit.lr)
         return Reply(y, c_plus - client.c, loss), Client(c_plus)
-
-    def predict(self, server: Server, client: Client, shard: Shard, x: Tensor) -> Tensor:
-        return self.task.predict(server.x, x)

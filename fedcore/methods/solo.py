@@ -44,8 +44,8 @@ class Solo(Method[Global, Client]):
         w, _, loss = self.fit(self.task.loss, client.w, shard)
         return Reply(loss), Client(w)
 
-    def predict(self, server: Global, client: Client, shard: Shard, x: Tensor) -> Tensor:
-        return self.task.predict(client.w, x)
+    def model(self, server: Global, client: Client, shard: Shard) -> Params:
+        return client.w
 
     def models(self, server: Global) -> dict[str, Params]:
         return {}
