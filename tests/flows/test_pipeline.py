@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from workspace import Workspace
 
 from fedcore.data.shards import Dataset
+from tasks import study
 
 pytestmark = pytest.mark.slow
 
@@ -129,3 +130,17 @@ def test_what_was_pushed_can_be_pulled(copied: Workspace, tmp_path: Path) -> Non
     assert {run: copied.result(run) for run in (*RUNS, "simclr")} == kept
     assert (copied.root / "data/partitions/groups/table.parquet").read_bytes() == table
     assert "up to date" in copied.run("dvc", "status")
+
+
+def test_an_experiment_plays_this_study_or_another(copied: Workspace) -> None:
+    for setting in (("user.name", "x"), ("user.email", "x@y")):
+        copied.run("git", "config", *setting)
+    copied.run("git", "add", "--all")
+    copied.run("git", "commit", "--quiet", "--message", "mini")
+    experiment = ("dvc", "exp", "run", "partition@groups", "--set-param")
+    copied.run(*experiment, "partitions.groups.counts=[12,7]", "--no-hydra")
+    assert study.load(copied.root / "params.yaml").study == "mini"
+    table = pd.read_parquet(copied.root / "data/partitions/groups/table.parquet")
+    assert (table["split"] == "train").sum() == 4 * 19
+    copied.run(*experiment, "study=tour")
+    assert study.load(copied.root / "params.yaml").study == "tour"
