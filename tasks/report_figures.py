@@ -15,6 +15,8 @@ COLOURS = ("#1b66b0", "#d1495b", "#2a8f68", "#c97c08", "#7a4fa3", "#078799", "#8
 DASHES = ("-", "--", ":", "-.")
 # Other colours than the runs have, for true groups and the clusters that match them
 HUES = ("#4f83bd", "#e3a356", "#64aa8a", "#ab7fb3", "#d3747c", "#6fb3c0", "#b3946b", "#98a1ab")
+SHADES = (*COLOURS, *HUES)  # of classes
+MOST_NAMED = 20
 INK = "#22272e"
 EMPTY = "#eef0f2"
 
@@ -52,6 +54,8 @@ def _chapter(chapter: Chapter) -> dict[str, Figure]:
         figures[f"{chapter.name}-clients"] = spread(chapter)
     for found in chapter.clusters:
         figures[f"{chapter.name}-clusters-{found['name']}"] = clusters(found)
+    for found in chapter.maps:
+        figures[f"{chapter.name}-features-{found['name']}"] = features(found)
     return figures
 
 
@@ -176,6 +180,23 @@ def spread(chapter: Chapter) -> Figure:
     axes.xaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
     axes.set_yticks(range(len(rows)), [plain(row["name"]) for _, row in rows])
     axes.set_ylim(len(rows) - 0.5, -0.5)
+    return figure
+
+
+def features(found: dict[str, Any]) -> Figure:
+    """Images as the run's models represent them, a panel a client and one of both, a colour a class."""
+    figure = _figure(9.6, 3.6, f"Features of test images: {found['name']}")
+    for axes, panel in zip(figure.subplots(1, len(found["panels"]))[:], found["panels"], strict=True):
+        for label, name, points in zip(found["labels"], found["classes"], panel["points"], strict=True):
+            x, y = np.asarray(points, float).reshape(-1, 2).T
+            axes.scatter(x, y, s=5, color=SHADES[label % len(SHADES)], linewidths=0, label=plain(name))
+        axes.set(xlim=(-0.03, 1.03), ylim=(1.03, -0.03), xticks=[], yticks=[], aspect="equal")
+        axes.spines[:].set_color("#e3e6e9")
+        axes.set_title(panel["title"], fontsize=9, loc="left", color=INK)
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(
+        handles[:MOST_NAMED], names[:MOST_NAMED], loc="outside right center", frameon=False, fontsize=8, markerscale=2,
+    )  # fmt: skip
     return figure
 
 

@@ -21,6 +21,7 @@ class Result:
     record: dict[str, Any]  # run.json
     curves: pd.DataFrame  # a row a seed and round
     clients: pd.DataFrame  # a row a seed, round and client
+    features: pd.DataFrame | None = None  # a row an image: client, label, x, y
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -88,12 +89,13 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _result(name: str) -> Result:
     folder = layout.result(name)
-    clients = folder / "clients.parquet"
+    clients, features = folder / "clients.parquet", folder / "features.parquet"
     return Result(
         name=name,
         record=_json(folder / "run.json"),
         curves=pd.read_csv(folder / "curves.csv"),
         clients=pd.read_parquet(clients) if clients.is_file() else pd.DataFrame(columns=["seed", "round", "client"]),
+        features=pd.read_parquet(features) if features.is_file() else None,
     )
 
 

@@ -93,6 +93,7 @@ class Chapter:
     spread: list[dict[str, Any]]
     clusters: list[dict[str, Any]]
     holdings: dict[str, Any] | None
+    maps: list[dict[str, Any]]
 
     @property
     def length(self) -> tuple[int, int] | None:
@@ -154,6 +155,7 @@ def _chapter(name: str, inputs: Inputs) -> Chapter:
         ],
         clusters=[found for result in results if (found := cluster_identity(result, groups))],
         holdings=holdings(division) if division else None,
+        maps=[found for result in results if (found := feature_map(result, division))],
     )
 
 
@@ -392,6 +394,34 @@ def holdings(division: Division) -> dict[str, Any]:
         "classes": division.classes + ["unlabelled"] * unlabelled,
         "groups": division.facts.get("groups"),
         **{key: table[: known + unlabelled].tolist() for key, table in counts.items()},
+    }
+
+
+def feature_map(result: Result, division: Division | None) -> dict[str, Any] | None:
+    """Images of two clients in the plane, a panel a client and one of both; each class's points as (x, y) in [0, 1].
+
+    Panels share one scale. None for a run whose features were not kept.
+    """
+    table = result.features
+    if table is None or not len(table):
+        return None
+    plane = table[["x", "y"]] - table[["x", "y"]].min()
+    table = table.assign(**(plane / plane.to_numpy().max()).round(3))
+    names = division.classes if division else []
+    labels = sorted(int(label) for label in table["label"].unique())
+
+    def panel(title: str, rows: pd.DataFrame) -> dict[str, Any]:
+        return {
+            "title": title,
+            "points": [rows.loc[rows["label"] == k, ["x", "y"]].to_numpy().tolist() for k in labels],
+        }
+
+    clients = [panel(f"client {client}", rows) for client, rows in table.groupby("client")]
+    return {
+        "name": result.name,
+        "labels": labels,
+        "classes": [names[k] if 0 <= k < len(names) else str(k) for k in labels],
+        "panels": [*clients, panel("both", table)],
     }
 
 

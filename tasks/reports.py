@@ -76,7 +76,7 @@ def _source(environment: Environment, name: str) -> Markup:
 def _drawn(chapter: Chapter) -> dict[str, Any]:
     """What the script draws of a chapter."""
     told = asdict(chapter)
-    return {key: told[key] for key in ("curves", "spread", "clusters", "holdings")}
+    return {key: told[key] for key in ("curves", "spread", "clusters", "holdings", "maps")}
 
 
 def _scale(chapter: Chapter) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What a federated run leaves behind: models, an encoder for other runs, and the numbers people look at."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from fedcore.engine import Report
 from fedcore.method import Method
 from fedcore.model import Task, classifier
 from fedcore.tree import Params, nbytes
-from tasks import encoders, layout, publish
+from tasks import encoders, features, layout, publish
 from tasks.study import Run, Study
 
 
@@ -99,6 +99,10 @@ def write(scene: Scene, plays: Sequence[Play]) -> None:
         publish.record(numbers, folder / "metrics.json")
         pd.concat([play.curve for play in plays]).to_csv(folder / "curves.csv", index=False)
         pd.concat([play.clients for play in plays]).to_parquet(folder / "clients.parquet", index=False)
+        if scene.run.features:
+            method = replace(scene.method, task=plays[0].task)
+            table = features.embedded(method, plays[0].end, scene.shards, scene.run.features)
+            table.to_parquet(folder / "features.parquet", index=False)
         publish.record(_record(scene, plays), folder / "run.json")
 
 

@@ -85,6 +85,7 @@ class Run(Plan):
     seeds: tuple[int, ...] = (0,)
     head: str = "linear"
     pooling: Literal["none", "all", "groups"] = "none"  # one client of all clients' data, or one for each true group
+    features: int = 0  # test images of each of two clients that the report maps by their features (t-SNE); 0: no map
     settings: Mapping[str, Any] = field(default_factory=dict)  # the method's own
 
     def __post_init__(self) -> None:
@@ -93,6 +94,8 @@ class Run(Plan):
             raise ValueError(f"seeds: {list(self.seeds)}; give at least one, each once")
         if self.head not in nets.HEADS:
             raise ValueError(f"head: {self.head!r} is unknown; known: {', '.join(nets.HEADS)}")
+        if self.features < 0:
+            raise ValueError(f"features: {self.features} is negative; 0 is no map")
 
     def build(self, path: str) -> Method[Any, Any]:
         """The method with its hyper-parameters, not yet bound to a task."""

@@ -27,6 +27,7 @@ class Played:
     warmup: int = 0
     pooling: str = "none"
     partition: str = "groups"
+    features: bool = False
 
 
 TOUR = (
@@ -148,7 +149,16 @@ def play(
     folder.mkdir(parents=True)
     pd.concat(curves).to_csv(folder / "curves.csv", index=False)
     pd.concat(tables).to_parquet(folder / "clients.parquet", index=False)
+    if run.features:
+        _features(held).to_parquet(folder / "features.parquet", index=False)
     (folder / "run.json").write_text(json.dumps(_record(run, rounds, seeds)))
+
+
+def _features(held: Sequence[int]) -> pd.DataFrame:
+    rng = np.random.default_rng(2)
+    client, label = np.repeat(held[:2], 200), rng.integers(10, size=400)
+    x, y = 30 * np.cos(label) + 8 * client, 30 * np.sin(label)
+    return pd.DataFrame({"client": client, "label": label, "x": x + rng.normal(0, 4, 400), "y": y})
 
 
 def _seed(

@@ -7,6 +7,7 @@
   const $$ = (query, root = document) => [...root.querySelectorAll(query)];
   const colour = (place) => "c" + (place % COLOURS);
   const hue = (group) => "g" + (group % COLOURS);
+  const shade = (label) => (Math.floor(label / COLOURS) % 2 ? hue : colour)(label);
   const dash = (place) => "d" + (Math.floor(place / COLOURS) % 4);
   const known = (v) => v !== null && v !== undefined;
 
@@ -398,6 +399,18 @@
     return whenSized(host, draw);
   }
 
+  // Features: an element for each class and panel, its points as dots of a line that only has ends
+
+  function mapChart(host, panel, labels) {
+    return whenSized(host, () => {
+      const size = Math.min(host.clientWidth, 360), room = 6, at = (v) => (room + v * (size - 2 * room)).toFixed(1);
+      const drawing = node("svg", { height: size, role: "img", "aria-label": `Features of test images, ${panel.title}` });
+      panel.points.forEach((points, k) => drawing.append(node("path", {
+        class: "points " + shade(labels[k]), d: points.map(([x, y]) => `M${at(x)} ${at(y)}h0`).join("") })));
+      place(host, drawing);
+    });
+  }
+
   // Every client: dots stacked where they would hide each other
 
   function spreadChart(section, chapter, hidden) {
@@ -522,6 +535,10 @@
     holdingsChart(section, chapter);
     const seed = $("select[data-for=seed]", section);
     const drawn = $$("[data-chart=clusters]", section).map((host) => clustersChart(host, chapter.clusters[+host.dataset.index], () => seed && seed.value));
+    $$("[data-chart=map]", section).forEach((host) => {
+      const found = chapter.maps[+host.dataset.index];
+      mapChart(host, found.panels[+host.dataset.panel], found.labels);
+    });
     if (seed) seed.addEventListener("change", () => drawn.forEach((draw) => draw()));
   });
   encoders();

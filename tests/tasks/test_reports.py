@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,23 @@ def test_the_accuracy_of_a_client_is_that_of_the_last_round_over_seeds() -> None
     assert report_numbers.client_accuracy(played("a", {0: 0.9}), None) == []
 
 
+def test_a_map_of_features_has_a_panel_a_client_and_one_of_both_on_one_scale() -> None:
+    rows = [(4, 1, -2.0, 0.0), (4, 0, 6.0, 1.0), (7, 1, 2.0, 2.0)]
+    features = pd.DataFrame(rows, columns=["client", "label", "x", "y"])
+    found = report_numbers.feature_map(replace(played("a", {0: 0.5}), features=features), None)
+    assert found == {
+        "name": "a",
+        "labels": [0, 1],
+        "classes": ["0", "1"],
+        "panels": [
+            {"title": "client 4", "points": [[[1.0, 0.125]], [[0.0, 0.0]]]},
+            {"title": "client 7", "points": [[], [[0.5, 0.25]]]},
+            {"title": "both", "points": [[[1.0, 0.125]], [[0.0, 0.0], [0.5, 0.25]]]},
+        ],
+    }
+    assert report_numbers.feature_map(played("a", {0: 0.5}), None) is None
+
+
 def test_holdings_count_images_of_each_class_at_each_client() -> None:
     rows = [(0, "train", 0), (0, "train", 1), (0, "validation", 2), (2, "train", 3), (2, "test", 0), (2, "test", 1)]
     table = pd.DataFrame(rows, columns=["client", "split", "index"])
@@ -287,7 +305,7 @@ def test_embedded_data_cannot_end_its_element_and_is_strict_json() -> None:
 RUNS = (
     Played(name="fedavg", level=0.6),
     Played(name="cp_cfl", method="cp_cfl", encoder="simclr", level=0.9, models=3, clusters=3, warmup=1),
-    Played(name="solo", method="solo", level=0.7, models=0),
+    Played(name="solo", method="solo", level=0.7, models=0, features=True),
     Played(name="pool", method="solo", models=0, level=0.95, pooling="groups"),
     Played(name="elsewhere", partition="other", level=0.8),
 )
@@ -326,6 +344,7 @@ def test_page_tables_figures_and_numbers_lie_side_by_side(workspace: Path) -> No
     figures = (
         *("encoders", "groups-accuracy-bytes", "groups-accuracy-rounds", "groups-clients", "groups-clusters-cp_cfl"),
         *(
+            "groups-features-solo",
             "groups-holdings",
             "other-accuracy-bytes",
             "other-accuracy-rounds",

@@ -104,6 +104,7 @@ def test_a_good_study_becomes_typed() -> None:
         ("runs.ifca.restart_round", 0, r"runs\.ifca\.restart_round: 0; "),
         ("runs.ifca.max_restarts", -1, r"runs\.ifca\.max_restarts: -1 is negative"),
         ("runs.ifca.min_share", -0.1, r"runs\.ifca\.min_share: -0\.1 is negative"),
+        ("runs.cp_cfl.features", -1, r"runs\.cp_cfl\.features: -1 is negative; 0 is no map"),
         ("hardwares", {}, r"hardwares: unknown section; known: "),
         ("runs", 3, r"runs: expected a mapping"),
     ],
