@@ -400,13 +400,13 @@ def holdings(division: Division) -> dict[str, Any]:
 def feature_map(result: Result, division: Division | None) -> dict[str, Any] | None:
     """Images of two clients in the plane, a panel a client and one of both; each class's points as (x, y) in [0, 1].
 
-    Panels share one scale. None for a run whose features were not kept.
+    Panels share one scale, each axis its own. None for a run whose features were not kept.
     """
     table = result.features
     if table is None or not len(table):
         return None
     plane = table[["x", "y"]] - table[["x", "y"]].min()
-    table = table.assign(**(plane / plane.to_numpy().max()).round(3))
+    table = table.assign(**(plane / plane.max().clip(lower=1e-9)).round(3))
     names = division.classes if division else []
     labels = sorted(int(label) for label in table["label"].unique())
 

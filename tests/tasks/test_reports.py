@@ -241,9 +241,9 @@ def test_a_map_of_features_has_a_panel_a_client_and_one_of_both_on_one_scale() -
         "labels": [0, 1],
         "classes": ["0", "1"],
         "panels": [
-            {"title": "client 4", "points": [[[1.0, 0.125]], [[0.0, 0.0]]]},
-            {"title": "client 7", "points": [[], [[0.5, 0.25]]]},
-            {"title": "both", "points": [[[1.0, 0.125]], [[0.0, 0.0], [0.5, 0.25]]]},
+            {"title": "client 4", "points": [[[1.0, 0.5]], [[0.0, 0.0]]]},
+            {"title": "client 7", "points": [[], [[0.5, 1.0]]]},
+            {"title": "both", "points": [[[1.0, 0.5]], [[0.0, 0.0], [0.5, 1.0]]]},
         ],
     }
     assert report_numbers.feature_map(played("a", {0: 0.5}), None) is None
