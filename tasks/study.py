@@ -14,7 +14,8 @@ from fedcore import config, nets, registry
 from fedcore.config import ConfigError
 from fedcore.contrastive import ALGORITHMS, EncoderSpec
 from fedcore.data.datasets import DatasetSpec
-from fedcore.data.partition import SCHEMES, Scheme
+from fedcore.data.partition import Scheme
+from fedcore.data.schemes import SCHEMES
 from fedcore.engine import Plan
 from fedcore.executors import Pool, Processes, Sequential
 from fedcore.method import Method

@@ -8,8 +8,8 @@ A partition is a tidy table, one row an image in a client's hands:
     labelled bool      whether the client may see the label
     domain   int16     transform of the client's images; 0 is none
 
-A new scheme is a dataclass with the method `owners` and an entry in SCHEMES. One that marks images unlabelled, or gives
-clients a domain, also extends `split`: `super().split(train, test).assign(domain=...)`.
+A new scheme is a dataclass with the method `owners` and an entry in SCHEMES (schemes.py). One that marks images
+unlabelled has `deal` too; one that gives clients a domain extends `split`: `super().split(...).assign(domain=...)`.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,11 @@ SPLITS = ("train", "validation", "test")
 TRIES = 100  # draws of a Dirichlet partition before the best of them is repaired
 
 log = logging.getLogger(__name__)
+
+
+class Dealt(NamedTuple):
+    owner: IntArray  # (N,) the client that holds each training image, -1 for none
+    labelled: npt.NDArray[np.bool_]  # (N,) whether it may see the label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +65,10 @@ class Scheme(ABC):
     @abstractmethod
     def owners(self, labels: IntArray, rng: Generator) -> IntArray:
         """The client (N,) that holds each training image, -1 for none; labels (N,)."""
+
+    def deal(self, labels: IntArray, rng: Generator) -> Dealt:
+        """Who holds which training image, and with its label or without; labels (N,). Default: all with."""
+        return Dealt(self.owners(labels, rng), np.ones(len(labels), dtype=np.bool_))
 
     def examinees(self, owner: IntArray, train: IntArray, test: IntArray, rng: Generator) -> tuple[IntArray, IntArray]:
         """Local tests as pairs (client (t,), row of test (t,)); owner (N,), labels train (N,) and test (M,).
@@ -98,8 +107,8 @@ class Scheme(ABC):
                 f"label, which scheme {self.scheme} needs; use iid or quantity"
             )
         # Streams of their own: holding out validation images moves no image from one client to another.
-        owner = self.owners(train, self._stream(0))
-        held_out = _held_out(owner, train, self.validation, self._stream(1))
+        owner, labelled = self.deal(train, self._stream(0))
+        held_out = _held_out(np.where(labelled, owner, -1), train, self.validation, self._stream(1))
         tested, rows = self.examinees(owner, train, test, self._stream(2))
         held = np.flatnonzero(owner >= 0)
         codes = np.concatenate([held_out[held].astype(np.int64), np.full(len(rows), SPLITS.index("test"))])
@@ -107,7 +116,7 @@ class Scheme(ABC):
             "client": np.concatenate([owner[held], tested]).astype(np.int32),
             "split": pd.Categorical.from_codes(codes, categories=pd.Index(SPLITS)),
             "index": np.concatenate([held, rows]).astype(np.int64),
-            "labelled": True,
+            "labelled": np.concatenate([labelled[held], np.ones(len(rows), dtype=np.bool_)]),
             "domain": np.int16(0),
         })  # fmt: skip
         return table.sort_values(["client", "split", "index"], ignore_index=True)
@@ -141,13 +150,13 @@ class Dirichlet(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_skew(self.beta, self.min_size)
+        check_skew(self.beta, self.min_size)
 
     def owners(self, labels: IntArray, rng: Generator) -> IntArray:
         classes, totals = np.unique(labels, return_counts=True)
-        _check_supply(len(labels), self.clients, self.beta, self.min_size)
-        counts = _skewed(lambda: _drawn(totals, self.clients, self.beta, self.cap, rng), self.min_size, rng)
-        return _dealt(labels, classes, counts, rng)
+        check_supply(len(labels), self.clients, self.beta, self.min_size)
+        counts = large_enough(lambda: drawn(totals, self.clients, self.beta, self.cap, rng), self.min_size, rng)
+        return dealt(labels, classes, counts, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,12 +171,12 @@ class Quantity(Scheme):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_skew(self.beta, self.min_size)
+        check_skew(self.beta, self.min_size)
 
     def owners(self, labels: IntArray, rng: Generator) -> IntArray:
-        _check_supply(len(labels), self.clients, self.beta, self.min_size)
+        check_supply(len(labels), self.clients, self.beta, self.min_size)
         whole = np.array([len(labels)])
-        counts = _skewed(lambda: _drawn(whole, self.clients, self.beta, False, rng), self.min_size, rng)
+        counts = large_enough(lambda: drawn(whole, self.clients, self.beta, False, rng), self.min_size, rng)
         return rng.permutation(np.repeat(np.arange(self.clients), counts[0]))
 
 
@@ -193,21 +202,12 @@ class Classes(Scheme):
                 f"per_client: {self.clients} clients of {self.per_client} classes cannot hold all {len(classes)}; "
                 f"take at least {math.ceil(len(classes) / self.clients)}, or more clients"
             )
-        holds = self._holders(len(classes), rng)
-        for label, total, holders in zip(classes, totals, holds.sum(axis=1), strict=True):
-            if total < holders:
-                raise ValueError(f"clients: class {label} has {total} images for {holders} clients; lower clients")
+        holds = holders(len(classes), self.clients, self.per_client, rng)
+        for label, total, number in zip(classes, totals, holds.sum(axis=1), strict=True):
+            if total < number:
+                raise ValueError(f"clients: class {label} has {total} images for {number} clients; lower clients")
         counts = np.stack([apportion(row, total, rng) for row, total in zip(holds, totals, strict=True)])
-        return _dealt(labels, classes, counts, rng)
-
-    def _holders(self, classes: int, rng: Generator) -> IntArray:
-        """Which client holds which class, (classes, clients) of 0 and 1."""
-        holds = np.zeros((classes, self.clients), dtype=np.int64)
-        for client in range(self.clients):
-            # The classes with the fewest holders so far, ties by lot: in the end all have as many, give or take one.
-            rarest = np.lexsort((rng.random(classes), holds.sum(axis=1)))
-            holds[rarest[: self.per_client], client] = 1
-        return holds
+        return dealt(labels, classes, counts, rng)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,7 +278,7 @@ class Groups(Scheme):
         for label, asked, there in zip(known, counts.sum(axis=1), totals, strict=True):
             if asked > there:
                 raise ValueError(f"counts: class {label}: {asked} asked, {there} there; lower counts or clients")
-        return _dealt(labels, known, counts, rng)
+        return dealt(labels, known, counts, rng)
 
     def examinees(self, owner: IntArray, train: IntArray, test: IntArray, rng: Generator) -> tuple[IntArray, IntArray]:
         field = "counts" if self.test_counts is None else "test_counts"
@@ -340,7 +340,14 @@ class Groups(Scheme):
         return np.concatenate(blocks)
 
 
-SCHEMES: dict[str, type[Scheme]] = {cls.scheme: cls for cls in (Iid, Dirichlet, Classes, Shards, Quantity, Groups)}
+def holders(classes: int, clients: int, per_client: int, rng: Generator) -> IntArray:
+    """Which client holds which class, (classes, clients) of 0 and 1, every client as many."""
+    holds = np.zeros((classes, clients), dtype=np.int64)
+    for client in range(clients):
+        # The classes with the fewest holders so far, ties by lot: in the end all have as many, give or take one.
+        rarest = np.lexsort((rng.random(classes), holds.sum(axis=1)))
+        holds[rarest[:per_client], client] = 1
+    return holds
 
 
 def apportion(weights: IntArray, total: int, rng: Generator, owed: npt.NDArray[np.float64] | None = None) -> IntArray:
@@ -368,7 +375,7 @@ def _held_out(owner: IntArray, labels: IntArray, fraction: float, rng: Generator
     return held_out
 
 
-def _dealt(labels: IntArray, classes: IntArray, counts: IntArray, rng: Generator) -> IntArray:
+def dealt(labels: IntArray, classes: IntArray, counts: IntArray, rng: Generator) -> IntArray:
     """Owners (N,) that give client j counts[k, j] random images of classes[k]; what is left over has the owner -1."""
     owner = np.full(len(labels), -1, dtype=np.int64)
     for label, row in zip(classes, counts, strict=True):
@@ -377,14 +384,14 @@ def _dealt(labels: IntArray, classes: IntArray, counts: IntArray, rng: Generator
     return owner
 
 
-def _check_skew(beta: float, min_size: int) -> None:
+def check_skew(beta: float, min_size: int) -> None:
     if not 0 < beta < math.inf:
         raise ValueError(f"beta: {beta}; take a number above 0")
     if min_size < 1:
         raise ValueError(f"min_size: {min_size}; take at least 1")
 
 
-def _check_supply(images: int, clients: int, beta: float, min_size: int) -> None:
+def check_supply(images: int, clients: int, beta: float, min_size: int) -> None:
     if images < clients * min_size:
         raise ValueError(
             f"min_size: {clients} clients (beta {beta}) of at least {min_size} images need {clients * min_size}, "
@@ -392,7 +399,7 @@ def _check_supply(images: int, clients: int, beta: float, min_size: int) -> None
         )
 
 
-def _skewed(draw: Callable[[], IntArray], min_size: int, rng: Generator) -> IntArray:
+def large_enough(draw: Callable[[], IntArray], min_size: int, rng: Generator) -> IntArray:
     """Counts (classes, clients) from `draw`, every client with min_size images or more.
 
     Drawn anew until the smallest client is large enough; after TRIES draws the best one is repaired.
@@ -405,7 +412,7 @@ def _skewed(draw: Callable[[], IntArray], min_size: int, rng: Generator) -> IntA
     return _repaired(best, min_size, rng)
 
 
-def _drawn(totals: IntArray, clients: int, beta: float, cap: bool, rng: Generator) -> IntArray:
+def drawn(totals: IntArray, clients: int, beta: float, cap: bool, rng: Generator) -> IntArray:
     """One draw of counts (classes, clients), each class's total in shares from Dir(beta)."""
     counts = np.zeros((len(totals), clients), dtype=np.int64)
     for label, total in enumerate(totals):
@@ -463,6 +470,7 @@ def summary(scheme: Scheme, table: pd.DataFrame, train: IntArray, test: IntArray
             "median": float(np.median(sizes)),
             "largest": int(sizes.max()),
         }
+    facts["unlabelled"] = int((~table["labelled"]).sum())
     tested = table.loc[table["split"] == "test", "index"]
     facts["left_over"] = {
         "train": len(train) - facts["train"]["images"] - facts["validation"]["images"],
@@ -494,10 +502,12 @@ def shards(dataset: Dataset, table: pd.DataFrame) -> list[Shard]:
     raw = {"train": dataset.splits["train"], "validation": dataset.splits["train"], "test": dataset.splits["test"]}
     views = []
     for _, rows in table.groupby("client", sort=True):
-        own = {
-            name: Split(raw[name], torch.from_numpy(rows.loc[rows["split"] == name, "index"].to_numpy(copy=True)))
-            for name in SPLITS
+        known = {
+            name: rows.loc[(rows["split"] == name) & rows["labelled"], "index"].to_numpy(copy=True) for name in SPLITS
         }
+        own = {name: Split(raw[name], torch.from_numpy(index)) for name, index in known.items()}
+        bare = torch.from_numpy(rows.loc[~rows["labelled"], "index"].to_numpy(copy=True))
         client, domain = (int(rows[column].iloc[0]) for column in ("client", "domain"))
-        views.append(Shard(client, own["train"], own["validation"], own["test"], domain))
+        unlabelled = Split(raw["train"], bare, hidden=True)
+        views.append(Shard(client, own["train"], own["validation"], own["test"], domain, unlabelled))
     return views

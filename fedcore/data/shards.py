@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Split:
 
     source: Source
     index: Tensor  # (n,) int64, rows of the source
+    hidden: bool = False  # labels are not for methods to see
 
     def __len__(self) -> int:
         return len(self.index)
@@ -77,8 +78,13 @@ class Split:
         return self.source.images[self.index if positions is None else self.index[positions]]
 
     def labels(self, positions: Tensor | None = None) -> Tensor:
-        """Labels (b,) int64 at `positions` (b,), default all."""
+        """Labels (b,) int64 at `positions` (b,), default all; -1 where there is none, or it is hidden."""
+        if self.hidden:
+            return torch.full_like(self.index if positions is None else positions, -1)
         return self.source.labels[self.index if positions is None else self.index[positions]]
+
+
+NONE = Split(Source(torch.empty(0, 1, 1, 1, dtype=torch.uint8), torch.empty(0, dtype=torch.int64)), torch.arange(0))
 
 
 @dataclass(frozen=True)
@@ -90,18 +96,24 @@ class Shard:
     validation: Split
     test: Split
     domain: int = 0
+    unlabelled: Split = NONE  # training images whose labels are hidden
 
     def to(self, device: torch.device) -> "Shard":
         """The same shard with its own images on `device`; the CPU keeps the shared, mapped arrays."""
         if device.type == "cpu":
             return self
-        train, validation, test = (_moved(split, device) for split in (self.train, self.validation, self.test))
-        return Shard(self.client, train, validation, test, self.domain)
+        return replace(
+            self,
+            train=_moved(self.train, device),
+            validation=_moved(self.validation, device),
+            test=_moved(self.test, device),
+            unlabelled=_moved(self.unlabelled, device),
+        )
 
 
 def _moved(split: Split, device: torch.device) -> Split:
     source = Source(split.images().to(device), split.labels().to(device))
-    return Split(source, torch.arange(len(split), device=device))
+    return replace(split, source=source, index=torch.arange(len(split), device=device))
 
 
 def pooled(shards: Sequence[Shard], client: int = 0) -> Shard:
@@ -109,7 +121,7 @@ def pooled(shards: Sequence[Shard], client: int = 0) -> Shard:
     first = shards[0]
 
     def union(splits: Sequence[Split]) -> Split:
-        return Split(splits[0].source, torch.cat([s.index for s in splits]))
+        return replace(splits[0], index=torch.cat([s.index for s in splits]))
 
     return Shard(
         client,
@@ -117,4 +129,5 @@ def pooled(shards: Sequence[Shard], client: int = 0) -> Shard:
         union([s.validation for s in shards]),
         union([s.test for s in shards]),
         first.domain,
+        union([s.unlabelled for s in shards]),
     )
