@@ -54,6 +54,15 @@ class Plan:
             raise ValueError(f"on_error: {self.on_error!r} is neither fail nor drop")
 
 
+def check(method: Method[Any, Any], plan: Plan) -> None:
+    """Raises ValueError for a plan that the method is not defined for."""
+    if method.every_client:
+        for name, needed in (("participation", 1), ("dropout", 0), ("on_error", "fail")):
+            if getattr(plan, name) != needed:
+                said = f"{getattr(plan, name)}; the method is defined for all clients in every round"
+                raise ValueError(f"{name}: {said}; set {needed}")
+
+
 def federate(
     method: Method[Any, Any],
     x: Params,
@@ -69,7 +78,9 @@ def federate(
 
     The result depends on the arguments but for `pool`, and goes on from `resume` (a report of an earlier call with the
     same arguments) bit for bit as if it had never stopped. The calling thread's random state is used and not restored.
+    Raises ValueError as `check` does.
     """
+    check(method, plan)
     pool = pool or Sequential()
     torch.set_num_threads(pool.threads)
     shards = sorted(shards, key=lambda shard: shard.client)

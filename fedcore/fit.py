@@ -1,8 +1,8 @@
 """Local training: the only training loop of the federated methods."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from fedcore.data.shards import Shard, Split
 from fedcore.model import Batch
 from fedcore.tree import Params
 
-Loss = Callable[[Params, Batch], Tensor]
+B = TypeVar("B")
 
 
 class Fitted(NamedTuple):
@@ -53,9 +53,15 @@ class LocalFit:
             raise ValueError(f"augment: {self.augment!r} is unknown; known: {', '.join(augment.AUGMENTS)}")
 
     def __call__(
-        self, loss: Loss, params: Params, shard: Shard, *, shift: Params | None = None, frozen: str | None = None
+        self,
+        loss: Callable[[Params, B], Tensor],
+        params: Params,
+        batches: Shard | Iterable[B],
+        *,
+        shift: Params | None = None,
+        frozen: str | None = None,
     ) -> Fitted:
-        """Train from `params` on `shard.train`; `params` itself is left as it is.
+        """Train from `params` on a shard's training images, or on `batches` of one's own; `params` is left as it is.
 
         `shift` is added to the gradient of every step. Entries whose name starts with `frozen` stay as they are, the
         statistics of their BatchNorm too. A client without images takes no step.
@@ -65,7 +71,9 @@ class LocalFit:
         trained = {name: own[name].requires_grad_() for name in free}
         optimizer = self._optimizer(list(trained.values()))
         total, steps = torch.zeros(()), 0
-        for batch in self.batches(shard.train):
+        if isinstance(batches, Shard):
+            batches = cast(Iterable[B], self.batches(batches.train))
+        for batch in batches:
             optimizer.zero_grad()
             value = loss(own, batch)
             value.backward()
@@ -84,6 +92,15 @@ class LocalFit:
         """
         rho = self.momentum
         return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
+
+    def check_plain(self) -> None:
+        """Raises ValueError unless every step is lr times a gradient."""
+        self.check_sum_of_gradients()
+        for name in ("momentum", "weight_decay", "clip"):
+            if getattr(self, name):
+                raise ValueError(
+                    f"fit.{name}: {getattr(self, name)}; the method is defined for plain steps, leave it out"
+                )
 
     def check_sum_of_gradients(self) -> None:
         """Raises ValueError for an optimizer whose steps are no sum of gradients, which `reach` counts."""

@@ -48,6 +48,8 @@ class Method(ABC, Generic[S, C]):
 
     personal: ClassVar[bool] = False  # True where clients predict with different models
     needs_labels: ClassVar[bool] = True  # of all training images
+    needs_unlabelled: ClassVar[bool] = False  # images at every client, beside labelled ones
+    every_client: ClassVar[bool] = False  # True where the method is defined for all clients in every round only
 
     @abstractmethod
     def init_server(self, x: Params) -> S:

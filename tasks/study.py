@@ -16,7 +16,8 @@ from fedcore.contrastive import ALGORITHMS, EncoderSpec
 from fedcore.data.datasets import DatasetSpec
 from fedcore.data.partition import Scheme
 from fedcore.data.schemes import SCHEMES
-from fedcore.engine import Plan
+from fedcore.data.semi import Semi
+from fedcore.engine import Plan, check
 from fedcore.executors import Pool, Processes, Sequential
 from fedcore.method import Method
 from tasks import layout
@@ -220,7 +221,11 @@ def _run(path: str, node: Mapping[str, Any], seed: int) -> Run:
     own = {"seeds": [seed]} | {key: value for key, value in node.items() if key in RUN_FIELDS}
     settings = {key: value for key, value in node.items() if key not in RUN_FIELDS}
     run = replace(config.build(Run, own, path, exclude=("settings",)), settings=settings)
-    run.build(path)
+    method = run.build(path)
+    try:
+        check(method, run)
+    except ValueError as error:
+        raise ConfigError(f"{path}.{error}") from error
     return run
 
 
@@ -252,6 +257,11 @@ def _check_names(study: Study) -> None:
             raise ConfigError(
                 f"runs.{name}.seeds: {list(run.seeds)} need an encoder each, and run {run.encoder!r} has the seeds "
                 f"{list(source.seeds)}; give both the same"
+            )
+        if registry.method(run.method).needs_unlabelled and not isinstance(study.partitions[run.partition], Semi):
+            raise ConfigError(
+                f"runs.{name}.partition: {run.method} learns from unlabelled images, and {run.partition!r} has none; "
+                "take a scheme whose name begins with semi_"
             )
         if run.pooling == "groups" and not hasattr(study.partitions[run.partition], "groups"):
             raise ConfigError(

@@ -24,15 +24,25 @@ def images() -> Source:
 
 
 def shards(clients: int = 4, train: int = 60, test: int = 30) -> list[Shard]:
-    """Clients of unequal sizes, the largest with `train` images, every one without the class of its own number."""
+    """Clients of unequal sizes, the largest with `train` images, every one without the class of its own number.
+
+    Each has some unlabelled images too, of which most methods know nothing.
+    """
     source = images()
     order = torch.randperm(len(source.labels), generator=torch.Generator().manual_seed(0))
     held: list[Shard] = []
     for client in range(clients):
         own = order[source.labels[order] != client % 10]
         own = own[client * (train + test) : (client + 1) * (train + test)]
+        bare = order[1000 + 50 * client : 1000 + 50 * client + 40 - 5 * client]
         held.append(
-            Shard(client, Split(source, own[: train - 7 * client]), Split(source, own[:0]), Split(source, own[train:]))
+            Shard(
+                client,
+                Split(source, own[: train - 7 * client]),
+                Split(source, own[:0]),
+                Split(source, own[train:]),
+                unlabelled=Split(source, bare, hidden=True),
+            )
         )
     return held
 

@@ -120,6 +120,25 @@ def test_errors_name_the_path_and_the_remedy(path: str, value: object, message: 
         study.parse(raw)
 
 
+def test_unlabelled_images_are_needed_by_those_who_learn_from_them() -> None:
+    raw = copy.deepcopy(GOOD)
+    raw["runs"]["fedavg"] |= {"method": "fed_pseudo"}
+    with pytest.raises(ConfigError, match=r"runs\.fedavg\.partition: fed_pseudo learns from unlabelled images, and"):
+        study.parse(raw)
+    raw["partitions"]["semi"] = {"dataset": "digits", "scheme": "semi_iid", "clients": 4}
+    raw["runs"]["fedavg"] |= {"partition": "semi"}
+    study.parse(raw)
+
+
+@pytest.mark.parametrize(("setting", "value"), [("participation", 0.5), ("dropout", 0.1), ("on_error", "drop")])
+def test_a_method_for_all_clients_has_all_of_them(setting: str, value: object) -> None:
+    raw = copy.deepcopy(GOOD)
+    raw["partitions"]["semi"] = {"dataset": "digits", "scheme": "semi_iid", "clients": 4}
+    raw["runs"]["fedavg"] |= {"method": "fed_shvr", "partition": "semi", setting: value}
+    with pytest.raises(ConfigError, match=rf"runs\.fedavg\.{setting}: {value}; the method is defined for all clients"):
+        study.parse(raw)
+
+
 def test_groups_are_needed_to_pool_by_them() -> None:
     raw = copy.deepcopy(GOOD)
     raw["runs"]["fedavg"] |= {"pooling": "groups", "partition": "skewed"}
