@@ -1,7 +1,9 @@
 """What a federated method is."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import torch
@@ -75,6 +77,13 @@ class Method(ABC, Generic[S, C]):
     def predict(self, server: S, client: C, shard: Shard, x: Tensor) -> Tensor:
         """Logits (b, K) of images x (b, C, H, W) uint8, as the client of `shard` predicts them."""
         return self.task.predict(self.model(server, client, shard), x)
+
+    def local_loss(self, server: S, shard: Shard, round: int) -> Callable[[Params], Tensor]:
+        """What the client of `shard` descends in `round`, over all its images and in eval mode: model -> 0-d.
+
+        Default the cross-entropy of its training images.
+        """
+        return partial(self.task.mean_loss, split=shard.train)
 
     def paper_cost(self, size: int) -> int | None:
         """Bytes that a client exchanges in a round by the paper's own formula, for a model of `size` bytes."""

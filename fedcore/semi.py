@@ -75,6 +75,18 @@ class Objective:
 
         return loss
 
+    def whole(self, task: Task, shard: Shard, x: Params, alpha0: float) -> Callable[[Params], Tensor]:
+        """F_k over all a client's images in eval mode, less α1 r1, with the pseudo-labels that the model `x` gives."""
+        images = shard.unlabelled.images()
+        v = self.labels(task.predict(x, images), alpha0)
+
+        def loss(w: Params) -> Tensor:
+            s_u = task.predict(w, images)
+            value = alpha0 * F.cross_entropy(s_u, v) + self.alpha2 * confidence(s_u)
+            return task.mean_loss(w, shard.train) + value
+
+        return loss
+
 
 def confidence(logits: Tensor) -> Tensor:
     """r2: KL(f, u) = log C minus the entropy of f, batch mean, 0-d; logits (b, C); (10)."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap, PowerNorm
+from matplotlib.colors import ListedColormap, LogNorm, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -34,6 +34,8 @@ def draw(page: Page) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for chapter in page.chapters:
         figures |= _chapter(chapter)
+    for found in page.sweeps:
+        figures[f"sweep-{found['setting']}"] = sweep(found)
     trained = [encoder for encoder in page.encoders if encoder["curve"]]
     if trained:
         figures["encoders"] = encoders(trained)
@@ -56,6 +58,10 @@ def _chapter(chapter: Chapter) -> dict[str, Figure]:
         figures[f"{chapter.name}-clusters-{found['name']}"] = clusters(found)
     for found in chapter.maps:
         figures[f"{chapter.name}-features-{found['name']}"] = features(found)
+    if any("train_loss" in run["values"] for run in chapter.curves["runs"]):
+        figures[f"{chapter.name}-training"] = training(chapter)
+    if chapter.surfaces:
+        figures[f"{chapter.name}-surfaces"] = surfaces(chapter.surfaces)
     return figures
 
 
@@ -98,6 +104,67 @@ def accuracy(chapter: Chapter, against: str) -> Figure:
     if against == "round":
         axes.xaxis.set_major_locator(_whole())
     axes.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=1 + len(chapter.rows) // 11)
+    return figure
+
+
+def training(chapter: Chapter) -> Figure:
+    """Training loss, and the standard deviation of the score over seeds, by round: Fed-SHVR's Figure 4."""
+    figure = _figure(9.6, 3.6, f"Training: {chapter.name}")
+    left, right = figure.subplots(1, 2)
+    for place, run in enumerate(chapter.curves["runs"]):
+        for axes, key, what in ((left, "train_loss", "mean"), (right, chapter.score, "std")):
+            values = np.asarray(run["values"].get(key, {}).get(what, []), float)
+            told = np.flatnonzero(~np.isnan(values))
+            if len(told):
+                style = "--" if run["pooled"] else dash(place)
+                x = np.asarray(run["round"])[told]
+                axes.plot(x, values[told], style, color=colour(place), label=plain(run["name"]), linewidth=1.4)
+    _tidy(left, "rounds played", "training loss, as each method defines it")
+    _tidy(right, "rounds played", "standard deviation of accuracy over seeds")
+    right.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    for axes in (left, right):
+        axes.xaxis.set_major_locator(_whole())
+    left.legend(frameon=False, fontsize=8, labelcolor=INK, ncols=1 + len(chapter.rows) // 11)
+    return figure
+
+
+def sweep(found: dict[str, Any]) -> Figure:
+    """Final score by the values of one setting, a line for each family of runs that are alike but for it."""
+    figure = _figure(6.4, 4, f"{LABELS[found['score']]} by {found['setting']}")
+    axes = figure.subplots()
+    for place, series in enumerate(found["series"]):
+        at = [point["at"] for point in series["points"]]
+        mean = [point["stat"].mean for point in series["points"]]
+        std = np.nan_to_num([point["stat"].std for point in series["points"]])
+        style = ("o" + dash(place)) if found["numeric"] else "o"
+        axes.errorbar(
+            at, mean, std, fmt=style, color=colour(place), label=plain(series["name"]), capsize=3, markersize=4
+        )
+    _tidy(axes, found["setting"], "accuracy after the last round")
+    axes.set_xticks(range(len(found["values"])), [plain(value) for value in found["values"]])
+    axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
+    axes.legend(frameon=False, fontsize=8, labelcolor=INK)
+    return figure
+
+
+def surfaces(found: Sequence[dict[str, Any]]) -> Figure:
+    """The loss on a plane through each run's final model, on one scale."""
+    columns = min(3, len(found))
+    lines = -(-len(found) // columns)
+    figure = _figure(0.8 + 3.2 * columns, 0.7 + 3.1 * lines, "Loss around the final model, both axes in filter lengths")
+    grids = [np.maximum(np.asarray(one["values"], float), 1e-6) for one in found]
+    levels = np.geomspace(min(grid.min() for grid in grids), max(grid.max() for grid in grids) * (1 + 1e-6), 25)
+    places = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True).flat
+    for axes, one, grid in zip(places, found, grids, strict=False):
+        drawn = axes.contourf(one["a"], one["b"], grid, levels=levels, norm=LogNorm(), cmap="viridis")
+        axes.plot(0, 0, "+", color="white")
+        axes.set_title(plain(one["name"]), fontsize=9, loc="left", color=INK)
+        axes.set_aspect("equal")
+        axes.tick_params(labelsize=8)
+    for axes in [*places]:
+        axes.set_visible(False)
+    bar = figure.colorbar(drawn, ax=figure.axes, pad=0.01, format="%.3g")
+    bar.set_label("loss, logarithmic", fontsize=8, color=INK)
     return figure
 
 

@@ -22,6 +22,7 @@ class Result:
     curves: pd.DataFrame  # a row a seed and round
     clients: pd.DataFrame  # a row a seed, round and client
     features: pd.DataFrame | None = None  # a row an image: client, label, x, y
+    surface: pd.DataFrame | None = None  # a row a point: a, b, loss
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -89,14 +90,19 @@ def _json(path: Path) -> dict[str, Any]:
 
 def _result(name: str) -> Result:
     folder = layout.result(name)
-    clients, features = folder / "clients.parquet", folder / "features.parquet"
+    clients = folder / "clients.parquet"
     return Result(
         name=name,
         record=_json(folder / "run.json"),
         curves=pd.read_csv(folder / "curves.csv"),
         clients=pd.read_parquet(clients) if clients.is_file() else pd.DataFrame(columns=["seed", "round", "client"]),
-        features=pd.read_parquet(features) if features.is_file() else None,
+        features=_table(folder / "features.parquet"),
+        surface=_table(folder / "surface.parquet"),
     )
+
+
+def _table(path: Path) -> pd.DataFrame | None:
+    return pd.read_parquet(path) if path.is_file() else None
 
 
 def _division(name: str) -> Division:

@@ -14,6 +14,7 @@ import torch
 
 from fedcore import metrics
 from tasks.report_inputs import Division, Encoder, Inputs, Result
+from tasks.report_sweeps import sweeps
 
 NAN = float("nan")
 HEADLINE, GLOBAL = "accuracy_client_mean", "accuracy_global"
@@ -32,6 +33,7 @@ LABELS = {
 SHARES = tuple(LABELS)[:8]  # shown in per cent
 NOT_CURVES = ("seed", "round", "bytes_down", "bytes_up", "bytes_total", "seconds", "clients")
 COST = ("measured_bytes_per_client_round", "paper_bytes_per_client_round")
+STEPS, TARGETS = 20, 4  # of a whole; how many
 MARKS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -94,6 +96,8 @@ class Chapter:
     clusters: list[dict[str, Any]]
     holdings: dict[str, Any] | None
     maps: list[dict[str, Any]]
+    milestones: dict[str, Any] | None
+    surfaces: list[dict[str, Any]]
 
     @property
     def length(self) -> tuple[int, int] | None:
@@ -109,6 +113,7 @@ class Page:
     chapters: list[Chapter]
     encoders: list[dict[str, Any]]
     relevance: list[dict[str, Any]]
+    sweeps: list[dict[str, Any]]
     records: dict[str, dict[str, Any]] = field(repr=False)
 
     def rows(self) -> Iterator[tuple[Chapter, Row]]:
@@ -120,12 +125,14 @@ class Page:
 def page(inputs: Inputs) -> Page:
     """All numbers of a report."""
     partitions = dict.fromkeys(str(result.record["partition"]) for result in inputs.results)
+    chapters = [_chapter(name, inputs) for name in partitions]
     return Page(
         study=inputs.study,
         missing=inputs.missing,
-        chapters=[_chapter(name, inputs) for name in partitions],
+        chapters=chapters,
         encoders=[encoder_quality(encoder) for encoder in inputs.encoders],
         relevance=relevance(inputs),
+        sweeps=_sweeps(inputs.results, chapters),
         records={result.name: result.record for result in inputs.results},
     )
 
@@ -156,7 +163,16 @@ def _chapter(name: str, inputs: Inputs) -> Chapter:
         clusters=[found for result in results if (found := cluster_identity(result, groups))],
         holdings=holdings(division) if division else None,
         maps=[found for result in results if (found := feature_map(result, division))],
+        milestones=milestones(results, score),
+        surfaces=[surface(result) for result in results if result.surface is not None],
     )
+
+
+def _sweeps(results: Sequence[Result], chapters: Sequence[Chapter]) -> list[dict[str, Any]]:
+    """Sweeps with the final score of every run, the one that its partition's runs are compared by."""
+    score = {row.name: chapter.score for chapter in chapters for row in chapter.rows}
+    found = sweeps(results, lambda result: stat(ends(result).get(score[result.name], [])))
+    return [{**sweep, "score": score[sweep["series"][0]["points"][0]["run"]]} for sweep in found]
 
 
 def compared(results: Sequence[Result], groups: Sequence[int] | None) -> str:
@@ -308,6 +324,36 @@ def _hush(curves: Sequence[dict[str, Any]]) -> list[str]:
         if one["bytes"] and one["bytes"][-1] < 1e-3 * most:
             one["bytes"] = None
     return [one["name"] for one in curves if one["bytes"] is None]
+
+
+def milestones(results: Sequence[Result], score: str) -> dict[str, Any] | None:
+    """How soon each run gets somewhere: its score after the first round, and rounds until the mean over seeds reaches.
+
+    Targets are multiples of five per cent below the best. {"targets": (n,), "rows": [{"name", "first": Stat,
+    "reached": (n,) rounds played or None}]}; None where nothing is measured.
+    """
+    measured = [result for result in results if _measured(result.curves, score)]
+    means = {result.name: result.curves.groupby("round")[score].mean() for result in measured}
+    best = max((mean.max() for mean in means.values()), default=0.0)
+    targets = [k / STEPS for k in range(int(best * STEPS + 1e-9), 0, -1)[:TARGETS]][::-1]
+    rows = []
+    for result in measured:
+        mean, first = means[result.name], result.curves[result.curves["round"] == 0]
+        reached = [next((int(r) + 1 for r in mean.index[mean >= target]), None) for target in targets]
+        rows.append({"name": result.name, "first": stat(first[score]), "reached": reached})
+    return {"targets": targets, "rows": rows} if targets else None
+
+
+def surface(result: Result) -> dict[str, Any]:
+    """The loss around a run's model: values[i][j] at (a[j], b[i])."""
+    assert result.surface is not None
+    grid = result.surface.pivot(index="b", columns="a", values="loss")
+    return {
+        "name": result.name,
+        "a": grid.columns.tolist(),
+        "b": grid.index.tolist(),
+        "values": grid.to_numpy().tolist(),
+    }
 
 
 # Clients

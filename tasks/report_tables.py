@@ -31,11 +31,15 @@ def tables(page: Page) -> dict[str, str]:
         "clients": (clients, _client_summary(clients)),
         "encoders": (encoders, [_shown(row) for row in encoders]),
         "relevance": (page.relevance, [_shown(row) for row in page.relevance]),
+        "milestones": _milestones(page),
+        "sweeps": _sweeps(page),
+        "surfaces": ([row for chapter in page.chapters for row in _surface_rows(chapter)], []),
     }
     texts = {}
     for name, (numbers, words) in made.items():
         if numbers:
             texts[f"{name}.csv"] = pd.DataFrame(numbers).to_csv(index=False, lineterminator="\n")
+        if words:
             texts[f"{name}.md"] = markdown(words)
     return texts
 
@@ -95,6 +99,44 @@ def _client_summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
         marks = [percent(Stat(mark)) for mark in np.quantile(values, [0, 0.25, 0.5, 0.75, 1])]
         told.append({"run": run, "Clients": str(len(values)), **dict(zip(QUARTILES, marks, strict=True))})
     return told
+
+
+def _milestones(page: Page) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    """How soon each run gets somewhere; runs of partitions with other targets have other columns empty."""
+    told = [chapter for chapter in page.chapters if chapter.milestones]
+    targets = sorted({target for chapter in told for target in (chapter.milestones or {})["targets"]})
+    numbers, words = [], []
+    for chapter in told:
+        assert chapter.milestones is not None
+        for row in chapter.milestones["rows"]:
+            reached = dict(zip(chapter.milestones["targets"], row["reached"], strict=True))
+            named, first = {"partition": chapter.name, "run": row["name"]}, row["first"]
+            rounds = {f"rounds_to_{target:g}": reached.get(target) for target in targets}
+            numbers.append({**named, "after_round_1": first.mean, "after_round_1_std": first.std, **rounds})
+            shown = {f"Rounds to {100 * t:.0f} %": DASH if reached.get(t) is None else str(reached[t]) for t in targets}
+            words.append({**named, "After round 1": percent(first), **shown})
+    return numbers, words
+
+
+def _sweeps(page: Page) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
+    numbers, words = [], []
+    for sweep in page.sweeps:
+        for series in sweep["series"]:
+            for point in series["points"]:
+                named = {"setting": sweep["setting"], "series": series["name"], "value": sweep["values"][point["at"]]}
+                stat = point["stat"]
+                numbers.append({**named, "run": point["run"], sweep["score"]: stat.mean, "std": stat.std, "n": stat.n})
+                words.append({**named, "run": point["run"], COLUMNS[sweep["score"]]: percent(stat)})
+    return numbers, words
+
+
+def _surface_rows(chapter: Chapter) -> list[dict[str, Any]]:
+    return [
+        {"partition": chapter.name, "run": found["name"], "a": a, "b": b, "loss": loss}
+        for found in chapter.surfaces
+        for b, line in zip(found["b"], found["values"], strict=True)
+        for a, loss in zip(found["a"], line, strict=True)
+    ]
 
 
 def _flat(encoder: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from prefect import task
 
 from tasks import layout, publish, report_figures, report_inputs, report_numbers, report_tables, study
-from tasks.report_numbers import LABELS, Chapter, Page
+from tasks.report_numbers import LABELS, Chapter, Page, Stat
 
 
 @task(task_run_name="report")
@@ -62,7 +62,13 @@ def render(page: Page) -> str:
         labels=LABELS,
         scales=[_scale(chapter) for chapter in page.chapters],
         leaders={chapter.name: _leaders(chapter) for chapter in page.chapters},
-        data=embedded({"chapters": [_drawn(chapter) for chapter in page.chapters], "encoders": page.encoders}),
+        data=embedded(
+            {
+                "chapters": [_drawn(chapter) for chapter in page.chapters],
+                "encoders": page.encoders,
+                "sweeps": page.sweeps,
+            }
+        ),
         style=_source(environment, "report.css"),
         script=_source(environment, "report.js"),
     )
@@ -76,7 +82,7 @@ def _source(environment: Environment, name: str) -> Markup:
 def _drawn(chapter: Chapter) -> dict[str, Any]:
     """What the script draws of a chapter."""
     told = asdict(chapter)
-    return {key: told[key] for key in ("curves", "spread", "clusters", "holdings", "maps")}
+    return {key: told[key] for key in ("curves", "spread", "clusters", "holdings", "maps", "surfaces")}
 
 
 def _scale(chapter: Chapter) -> dict[str, float]:
@@ -109,6 +115,8 @@ def embedded(data: Any) -> Markup:
 
 
 def _rounded(data: Any) -> Any:
+    if isinstance(data, Stat):
+        data = data._asdict()
     if isinstance(data, dict):
         return {str(key): _rounded(value) for key, value in data.items()}
     if isinstance(data, list | tuple):

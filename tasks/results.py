@@ -1,7 +1,7 @@
 """What a federated run leaves behind: models, an encoder for other runs, and the numbers people look at."""
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from fedcore.engine import Report
 from fedcore.method import Method
 from fedcore.model import Task, classifier
 from fedcore.tree import Params, nbytes
-from tasks import encoders, features, layout, publish
+from tasks import encoders, features, layout, publish, surface
 from tasks.study import Run, Study
 
 
@@ -103,6 +103,10 @@ def write(scene: Scene, plays: Sequence[Play]) -> None:
             method = replace(scene.method, task=plays[0].task)
             table = features.embedded(method, plays[0].end, scene.shards, scene.run.features)
             table.to_parquet(folder / "features.parquet", index=False)
+        if scene.run.surface:
+            method = replace(scene.method, task=plays[0].task)
+            table = surface.around(method, plays[0].end, scene.shards, scene.run.surface)
+            table.to_parquet(folder / "surface.parquet", index=False)
         publish.record(_record(scene, plays), folder / "run.json")
 
 
@@ -133,6 +137,7 @@ def _record(scene: Scene, plays: Sequence[Play]) -> dict[str, Any]:
         "seeds": list(scene.run.seeds),
         "rounds": scene.run.rounds,
         "spec": scene.study.raw["runs"][scene.name],
+        "settings": _settings(scene),
         "cost": {
             "paper_bytes_per_client_round": formula,
             "measured_bytes_per_client_round": float(exchanged.sum() / played.sum()),
@@ -142,6 +147,23 @@ def _record(scene: Scene, plays: Sequence[Play]) -> dict[str, Any]:
         "hardware": asdict(scene.study.hardware),
         "versions": {"fedcore": version("fedcore"), "torch": torch.__version__},
     }
+
+
+def _settings(scene: Scene) -> dict[str, Any]:
+    """Every setting of the run, its method and its partition, defaults too: dotted name -> value."""
+    run = {f.name: getattr(scene.run, f.name) for f in fields(scene.run) if f.name != "settings"}
+    method = {f.name: getattr(scene.method, f.name) for f in fields(scene.method) if f.name != "task"}
+    return _flat({**run, **method}) | _flat(scene.partition["spec"], "partition.")
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            flat |= _flat({f.name: getattr(value, f.name) for f in fields(value)}, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = list(value) if isinstance(value, tuple) else value
+    return flat
 
 
 def _relevance(scene: Scene, play: Play) -> dict[str, float] | None:

@@ -88,6 +88,7 @@ class Run(Plan):
     head: str = "linear"
     pooling: Literal["none", "all", "groups"] = "none"  # one client of all clients' data, or one for each true group
     features: int = 0  # test images of each of two clients that the report maps by their features (t-SNE); 0: no map
+    surface: int = 0  # points a side of the map of the loss around the final model, first seed; 0: no map
     settings: Mapping[str, Any] = field(default_factory=dict)  # the method's own
 
     def __post_init__(self) -> None:
@@ -98,6 +99,8 @@ class Run(Plan):
             raise ValueError(f"head: {self.head!r} is unknown; known: {', '.join(nets.HEADS)}")
         if self.features < 0:
             raise ValueError(f"features: {self.features} is negative; 0 is no map")
+        if self.surface and (self.surface < 3 or self.surface % 2 == 0):
+            raise ValueError(f"surface: {self.surface}; take an odd number from 3, with the model in the middle, or 0")
 
     def build(self, path: str) -> Method[Any, Any]:
         """The method with its hyper-parameters, not yet bound to a task."""
@@ -222,6 +225,8 @@ def _run(path: str, node: Mapping[str, Any], seed: int) -> Run:
     settings = {key: value for key, value in node.items() if key not in RUN_FIELDS}
     run = replace(config.build(Run, own, path, exclude=("settings",)), settings=settings)
     method = run.build(path)
+    if run.surface and method.personal:
+        raise ConfigError(f"{path}.surface: {run.method} has several models; leave it out")
     try:
         check(method, run)
     except ValueError as error:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ class Played:
     pooling: str = "none"
     partition: str = "groups"
     features: bool = False
+    surface: bool = False
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 TOUR = (
@@ -151,7 +153,15 @@ def play(
     pd.concat(tables).to_parquet(folder / "clients.parquet", index=False)
     if run.features:
         _features(held).to_parquet(folder / "features.parquet", index=False)
+    if run.surface:
+        _surface().to_parquet(folder / "surface.parquet", index=False)
     (folder / "run.json").write_text(json.dumps(_record(run, rounds, seeds)))
+
+
+def _surface() -> pd.DataFrame:
+    steps = np.linspace(-1, 1, 21)
+    a, b = (axis.ravel() for axis in np.meshgrid(steps, steps, indexing="ij"))
+    return pd.DataFrame({"a": a, "b": b, "loss": 0.2 + 3 * a**2 + b**2})
 
 
 def _features(held: Sequence[int]) -> pd.DataFrame:
@@ -210,6 +220,7 @@ def _record(run: Played, rounds: int, seeds: Sequence[int]) -> dict[str, Any]:
         "seeds": list(seeds),
         "rounds": rounds,
         "spec": _spec(run) | {"rounds": rounds},
+        "settings": {"method": run.method, "encoder": run.encoder, "rounds": rounds, **run.settings},
         "cost": {
             "paper_bytes_per_client_round": size or None,
             "measured_bytes_per_client_round": size,

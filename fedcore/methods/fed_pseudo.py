@@ -6,6 +6,7 @@ Lee, "Pseudo-Label", ICML workshop 2013, with FedAvg, as Wang et al. compare it,
 Departures: the weight of unlabelled images rises as Fed-SHVR's α0 does, not as Lee's.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -53,3 +54,7 @@ class FedPseudo(Method[Global, None]):
         batches = semi.pairs(self.fit, self.objective, shard)
         w, _, loss = self.fit(self.objective.loss(self.task, v, alpha0), x, batches)
         return Reply(w, len(shard.train) + len(shard.unlabelled), loss), None
+
+    def local_loss(self, server: Global, shard: Shard, round: int) -> Callable[[Params], Tensor]:
+        alpha0 = self.objective.weight(round * self.fit.epochs)
+        return self.objective.whole(self.task, shard, server.x, alpha0)

@@ -6,6 +6,7 @@ its ablation. Notation as in fed_shvr.py.
 Departures: as there.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -61,3 +62,7 @@ class FedSH(Method[Global, None]):
         w, steps, loss = self.fit(self.objective.loss(self.task, v, alpha0), x, batches)
         G_k = (x.trainable() - w) / (self.fit.lr * steps)
         return Reply(G_k, steps, len(shard.train) + len(shard.unlabelled), w.buffers(), loss), None
+
+    def local_loss(self, server: Global, shard: Shard, round: int) -> Callable[[Params], Tensor]:
+        alpha0 = self.objective.weight(round * self.fit.epochs)
+        return self.objective.whole(self.task, shard, server.x, alpha0)

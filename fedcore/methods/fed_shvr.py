@@ -10,6 +10,7 @@ client finds G in the step between two server models, so a round costs what FedA
 BatchNorm's statistics are averaged.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -87,3 +88,7 @@ class FedSHVR(Method[Server, Client]):
     def correction(self, client: Client, x: Params, tau: float) -> Params:
         """d_k for the round of the server model `x`, which the step of length η `tau` led to."""
         return client.rest + (client.x - x) / (self.fit.lr * tau) if tau else client.rest
+
+    def local_loss(self, server: Server, shard: Shard, round: int) -> Callable[[Params], Tensor]:
+        alpha0 = self.objective.weight(round * self.fit.epochs)
+        return self.objective.whole(self.task, shard, server.x, alpha0)

@@ -7,6 +7,7 @@ https://arxiv.org/abs/1912.12844, whose Δ_k is -d_k. Notation as in fed_shvr.py
 Departures: VRL-SGD has the same number of steps at every client; here τ_k differ as in Fed-SHVR.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -71,3 +72,7 @@ class FedSVR(Method[Global, Client]):
         batches = semi.pairs(self.fit, self.objective, shard)
         w, steps, loss = self.fit(self.objective.loss(self.task, v, alpha0), x, batches, shift=d)
         return Reply(w, len(shard.train) + len(shard.unlabelled), loss), Client(d, w.trainable(), steps)
+
+    def local_loss(self, server: Global, shard: Shard, round: int) -> Callable[[Params], Tensor]:
+        alpha0 = self.objective.weight(round * self.fit.epochs)
+        return self.objective.whole(self.task, shard, server.x, alpha0)

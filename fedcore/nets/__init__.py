@@ -5,7 +5,8 @@ from typing import Any
 
 from torch import nn
 
-from fedcore.nets.conv import ConvSmall, SimpleCNN
+from fedcore.nets.conv import CNN13, ConvSmall, SimpleCNN
+from fedcore.nets.dense import MLP
 from fedcore.nets.heads import mlp, projection
 from fedcore.nets.resnet import resnet18, resnet50
 
@@ -14,6 +15,8 @@ Shape = tuple[int, int, int]
 ENCODERS: dict[str, Callable[..., Any]] = {
     "conv_small": ConvSmall,
     "simple_cnn": SimpleCNN,
+    "cnn13": CNN13,
+    "mlp": MLP,
     "resnet18": resnet18,
     "resnet50": resnet50,
 }

@@ -185,10 +185,10 @@
     const thin = raised !== null && raised !== one.place ? " thin" : "";
     const path = (ys, back) => one.x.map((x, i) => [x, ys[i]])[back ? "reverse" : "slice"]().map(([x, y]) => `${frame.x(x).toFixed(1)} ${frame.y(y).toFixed(1)}`).join("L");
     const made = [];
-    if (one.low && one.x.length > 1) {
+    if (one.low && one.x.length > 1 && !one.loose) {
       made.push(node("path", { class: `band ${colour(one.place)}${thin}`, d: `M${path(one.high)}L${path(one.low, true)}Z` }));
     }
-    made.push(node("path", { class: `curve ${colour(one.place)} ${one.dashed ? "d1" : dash(one.place)}${thin}`, d: "M" + path(one.y), "data-run": one.place }));
+    if (!one.loose) made.push(node("path", { class: `curve ${colour(one.place)} ${one.dashed ? "d1" : dash(one.place)}${thin}`, d: "M" + path(one.y), "data-run": one.place }));
     const end = one.x.length - 1;
     if (frame.dots || end === 0) {
       one.x.forEach((x, i) => made.push(node("circle", { class: `dot ${colour(one.place)}${thin}`, cx: frame.x(x), cy: frame.y(one.y[i]), r: end === 0 ? 4 : 2.4 })));
@@ -411,6 +411,42 @@
     });
   }
 
+  // The loss on a plane: a path for each of a few shades of its logarithm, from the lowest loss of the chapter to its highest
+
+  function surfaceChart(host, found, all) {
+    const tip = tipOf(host), log = (v) => Math.log(Math.max(v, 1e-6)), told = all.flatMap((one) => one.values.flat()).map(log);
+    const low = Math.min(...told), room = Math.max(...told) - low || 1, shades = 24;
+    return whenSized(host, () => {
+      const side = found.a.length, size = Math.min(host.clientWidth, 360), cell = size / side, boxes = new Map();
+      const drawing = node("svg", { height: size, role: "img", "aria-label": `Loss around the final model of ${found.name}` });
+      found.values.forEach((line, r) => line.forEach((value, c) => {
+        const shade = Math.round(shades * (1 - (log(value) - low) / room));
+        if (!boxes.has(shade)) boxes.set(shade, []);
+        boxes.get(shade).push([c * cell, (side - 1 - r) * cell, cell + 0.2, cell + 0.2]);
+      }));
+      for (const [shade, own] of boxes) drawing.append(node("path", { class: "heat", "fill-opacity": (0.04 + 0.96 * shade / shades).toFixed(3), d: cellPath(own) }));
+      const middle = size / 2;
+      drawing.append(node("path", { class: "border", d: `M${middle - 5} ${middle}h10M${middle} ${middle - 5}v10` }));
+      drawing.addEventListener("pointermove", (event) => {
+        const [x, y] = pointer(event, drawing), c = Math.floor(x / cell), r = side - 1 - Math.floor(y / cell);
+        if (c < 0 || c >= side || r < 0 || r >= side) { tip.hide(); return; }
+        tip.show(x, y, `a ${plain(found.a[c])}, b ${plain(found.b[r])}`, [[null, "loss", plain(found.values[r][c])]]);
+      });
+      drawing.addEventListener("pointerleave", () => tip.hide());
+      place(host, drawing);
+    });
+  }
+
+  function sweepChart(host, found) {
+    const series = found.series.map((one, place) => ({
+      ...measured(one.points.map((point) => point.at), { mean: one.points.map((point) => point.stat.mean), std: one.points.map((point) => point.stat.std) },
+        { name: one.name, place }), loose: !found.numeric }));
+    lineChart(host, () => ({
+      series, share: true, dots: true, whole: true, height: 260, labelX: found.setting, formatX: (v) => found.values[v] ?? "",
+      titleX: (v) => `${found.setting} ${found.values[v]}`, title: `Final score by ${found.setting}`,
+    }));
+  }
+
   // Every client: dots stacked where they would hide each other
 
   function spreadChart(section, chapter, hidden) {
@@ -539,7 +575,9 @@
       const found = chapter.maps[+host.dataset.index];
       mapChart(host, found.panels[+host.dataset.panel], found.labels);
     });
+    $$("[data-chart=surface]", section).forEach((host) => surfaceChart(host, chapter.surfaces[+host.dataset.index], chapter.surfaces));
     if (seed) seed.addEventListener("change", () => drawn.forEach((draw) => draw()));
   });
+  $$("[data-chart=sweep]").forEach((host) => sweepChart(host, data.sweeps[+host.dataset.index]));
   encoders();
 })();

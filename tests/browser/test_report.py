@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -20,7 +21,11 @@ from tasks import reports
 pytestmark = pytest.mark.browser
 
 EVIL = "</script><img src=x onerror='window.hit=1'>"
-RUNS = (*report_scene.TOUR, Played(name="elsewhere", partition="other", level=0.8))
+RUNS = (
+    replace(report_scene.TOUR[0], surface=True),
+    *report_scene.TOUR[1:],
+    Played(name="elsewhere", partition="other", level=0.8),
+)
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +104,8 @@ def test_the_page_is_whole_asks_for_nothing_and_fits(
     assert [url for url in asked if url not in (address, "data:,")] == []
     assert page.script("return document.documentElement.scrollWidth") <= width
     charts = page.all(".chart")
-    assert len(charts) == 16  # 3 for two partitions' curves and spread and holdings each, 4 clusters, 2 + 2 of encoders
+    # 4 for two partitions' curves, spread and holdings each, 4 clusters, a surface, a sweep, 2 + 2 of encoders
+    assert len(charts) == 18
     for chart in charts:
         drawn = chart.find_elements("css selector", ":scope > svg :is(path, circle)")
         assert drawn, chart.get_attribute("data-chart")
@@ -145,6 +151,8 @@ def test_pointing_at_a_curve_tells_its_numbers(page: Page) -> None:
 def test_pointing_at_cells_and_clients_names_them(page: Page) -> None:
     assert page.hover("holdings")[0] == "Client 16, group 1"
     assert page.hover("clusters")[0].startswith("Client 1")
+    assert page.hover("surface") == ["a 0, b 0", "loss", "0.2"]
+    assert page.hover("sweep")[0].startswith("encoder ")
     dot = page.one("[data-chart=spread] .client")
     ActionChains(page.driver).move_to_element(dot).perform()
     page.until(page.one("[data-chart=spread] .tip").is_displayed)

@@ -1,5 +1,6 @@
 """Encoders and heads: shapes, sizes, and what is refused."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,13 +10,14 @@ from torch import nn
 from fedcore import nets
 from fedcore.nets.heads import WIDTH
 
-SMALL = {"conv_small": {"width": 8, "features": 16}}
+SMALL = {"conv_small": {"width": 8, "features": 16}, "mlp": {"width": 16}}
+LEAST = {"simple_cnn": 16, "cnn13": 12}
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 96, 96), (1, 96, 96)], ids=str)
 @pytest.mark.parametrize("name", nets.ENCODERS)
 def test_every_encoder_with_every_head(name: str, shape: nets.Shape) -> None:
-    if name == "simple_cnn" and shape[1] < 16:
+    if shape[1] < LEAST.get(name, 1):
         pytest.skip("too small for it")
     encoder = nets.encoder(name, shape, **SMALL.get(name, {}))
     with torch.no_grad():
@@ -30,6 +32,26 @@ def test_features() -> None:
     assert nets.encoder("conv_small", (3, 32, 32), features=20).features == 20
     assert nets.encoder("resnet18", (3, 32, 32)).features == 512
     assert nets.encoder("resnet50", (3, 32, 32)).features == 2048
+
+
+def test_fed_shvrs_networks() -> None:
+    encoder = nets.encoder("mlp", (1, 28, 28))
+    whole = nn.Sequential(encoder, nets.head("linear", encoder.features, 10))
+    assert sum(weight.numel() for weight in whole.parameters()) == 3_975_010
+    encoder = nets.encoder("cnn13", (3, 32, 32))
+    convolutions = [layer for layer in encoder.body if isinstance(layer, nn.Conv2d)]
+    widths = [3, 128, 128, 128, 256, 256, 256, 512, 256, 128]
+    assert [(c.in_channels, c.out_channels) for c in convolutions] == list(itertools.pairwise(widths))
+    assert encoder.body[:-2](torch.rand(2, 3, 32, 32)).shape == (2, 128, 6, 6)  # then the mean over 6x6
+
+
+def test_cnn13_adds_its_noise_in_training_only() -> None:
+    encoder, x = nets.encoder("cnn13", (1, 12, 12), dropout=0.0, noise=0.5), torch.rand(4, 1, 12, 12)
+    assert not torch.equal(encoder(x), encoder(x))
+    encoder.eval()
+    assert torch.equal(encoder(x), encoder(x))
+    still = nets.encoder("cnn13", (1, 12, 12), dropout=0.0, noise=0.0)
+    assert torch.equal(still(x), still(x))
 
 
 @pytest.mark.parametrize("head", ["projection", "projection_unit"])
@@ -92,7 +114,7 @@ def test_every_draw_is_new() -> None:
 
 
 def test_names_and_options_that_are_not_there() -> None:
-    with pytest.raises(ValueError, match=r"^net: 'vgg' is unknown; known: conv_small, simple_cnn, resnet18, resnet50"):
+    with pytest.raises(ValueError, match=r"^net: 'vgg' is unknown; known: conv_small, simple_cnn, cnn13"):
         nets.encoder("vgg", (3, 32, 32))
     with pytest.raises(ValueError, match=r"^net_options: simple_cnn .*images of 15x15 pixels vanish in it; take 16"):
         nets.encoder("simple_cnn", (3, 15, 15))

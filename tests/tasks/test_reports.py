@@ -299,13 +299,80 @@ def test_embedded_data_cannot_end_its_element_and_is_strict_json() -> None:
     assert json.loads(text) == {"</script><!--": [None, None, 0.333333, 7, "a & b\u2028"]}
 
 
+# Settings and milestones
+
+
+def setting(name: str, final: float, method: str = "fedproc", pooled: bool = False, **settings: Any) -> Result:
+    result = played(name, {0: final, 1: final + 0.02}, method=method, pooled=pooled)
+    return replace(result, record={**result.record, "settings": {"method": method, "partition": name, **settings}})
+
+
+def sweeps(*results: Result) -> list[dict[str, Any]]:
+    return report_numbers.page(Inputs("s", list(results), [], {}, [])).sweeps
+
+
+def test_runs_that_differ_in_one_setting_are_lined_up_by_its_values() -> None:
+    found = sweeps(
+        setting("b", 0.6, lr=0.1, epochs=2, seeds=[0]),
+        setting("a", 0.5, lr=0.01, epochs=2, seeds=[1]),
+        setting("far", 0.9, lr=0.1, epochs=5, beta=0.5),  # has a setting more: another scheme
+        setting("other", 0.7, method="fedavg", lr=0.01, epochs=2),
+        setting("pool", 0.7, pooled=True, lr=0.5, epochs=2),
+        setting("c", 0.8, lr=0.02, epochs=2),
+    )
+    assert [(sweep["setting"], sweep["numeric"], sweep["values"]) for sweep in found] == [
+        ("lr", True, ["0.01", "0.02", "0.1"])
+    ]
+    (series,) = found[0]["series"]
+    assert series["name"] == "fedproc"
+    assert [(point["at"], point["run"]) for point in series["points"]] == [(0, "a"), (1, "c"), (2, "b")]
+    assert [point["stat"].mean for point in series["points"]] == pytest.approx([0.51, 0.81, 0.61])
+    assert found[0]["score"] == HEADLINE
+
+
+def test_families_of_one_method_are_told_apart_and_words_keep_their_order() -> None:
+    found = sweeps(
+        setting("none_1", 0.5, ramp="none", alpha=1),
+        setting("gaussian_1", 0.6, ramp="gaussian", alpha=1),
+        setting("none_2", 0.7, ramp="none", alpha=2),
+        setting("gaussian_2", 0.8, ramp="gaussian", alpha=2),
+    )
+    alpha, ramp = found
+    assert (alpha["setting"], alpha["values"], ramp["setting"], ramp["values"]) == (
+        "alpha", ["1", "2"], "ramp", ["none", "gaussian"],
+    )  # fmt: skip
+    assert not ramp["numeric"]
+    assert [series["name"] for series in ramp["series"]] == ["none_1", "none_2"]
+    assert sweeps(setting("a", 0.5, method="fedavg"), setting("b", 0.6, method="fedprox")) == []
+    assert sweeps(played("old", {0: 0.5})) == []  # a record without settings
+
+
+def test_milestones_are_multiples_of_five_per_cent_below_the_best() -> None:
+    told = chapter(played("a", {0: 0.70, 1: 0.72}), played("b", {0: 0.57}), played("silent", {0: NAN})).milestones
+    assert told is not None
+    assert told["targets"] == [0.55, 0.6, 0.65, 0.7]
+    assert told["rows"] == [
+        {"name": "a", "first": report_numbers.stat([0.60, 0.62]), "reached": [1, 1, 2, 2]},
+        {"name": "b", "first": report_numbers.stat([0.47]), "reached": [2, None, None, None]},
+    ]
+    assert chapter(played("a", {0: 0.04})).milestones is None
+    assert chapter(played("silent", {0: NAN})).milestones is None
+
+
+def test_a_surface_is_a_grid_with_b_upwards() -> None:
+    points = pd.DataFrame({"a": [-1, -1, 1, 1], "b": [-2, 2, -2, 2], "loss": [1.0, 2.0, 3.0, 4.0]})
+    told = report_numbers.surface(replace(played("a", {0: 0.5}), surface=points))
+    assert told == {"name": "a", "a": [-1, 1], "b": [-2, 2], "values": [[1.0, 3.0], [2.0, 4.0]]}
+
+
 # The stage
 
 
 RUNS = (
-    Played(name="fedavg", level=0.6),
+    Played(name="fedavg", level=0.6, surface=True, settings={"lr": 0.01}),
     Played(name="cp_cfl", method="cp_cfl", encoder="simclr", level=0.9, models=3, clusters=3, warmup=1),
     Played(name="solo", method="solo", level=0.7, models=0, features=True),
+    Played(name="fedavg_slow", level=0.5, surface=True, settings={"lr": 0.001}),
     Played(name="pool", method="solo", models=0, level=0.95, pooling="groups"),
     Played(name="elsewhere", partition="other", level=0.8),
 )
@@ -346,14 +413,19 @@ def test_page_tables_figures_and_numbers_lie_side_by_side(workspace: Path) -> No
         *(
             "groups-features-solo",
             "groups-holdings",
+            "groups-surfaces",
+            "groups-training",
             "other-accuracy-bytes",
             "other-accuracy-rounds",
             "other-clients",
             "other-holdings",
+            "other-training",
             "relevance",
+            "sweep-lr",
         ),
     )
-    tables = [f"{name}.{kind}" for name in ("clients", "encoders", "methods", "relevance") for kind in ("csv", "md")]
+    stems = ("clients", "encoders", "methods", "milestones", "relevance", "surfaces", "sweeps")
+    tables = sorted({f"{name}.{kind}" for name in stems for kind in ("csv", "md")} - {"surfaces.md"})
     assert list(digests(workspace / "report")) == [
         *(f"figures/{name}.png" for name in figures),
         *("index.html", "metrics.json"),
@@ -393,7 +465,7 @@ def test_what_has_not_been_played_is_named(workspace: Path) -> None:
 def test_a_run_of_another_partition_gets_its_own_chapter(workspace: Path) -> None:
     chapters = data(workspace)["chapters"]
     assert [[run["name"] for run in one["curves"]["runs"]] for one in chapters] == [
-        ["fedavg", "cp_cfl", "solo", "pool"], ["elsewhere"],
+        ["fedavg", "cp_cfl", "solo", "fedavg_slow", "pool"], ["elsewhere"],
     ]  # fmt: skip
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", html(workspace)))
     assert re.search(r"On groups: .* cp_cfl is best: .*points above solo", text)
@@ -434,15 +506,16 @@ def test_rounds_without_evaluation_and_one_seed_leave_gaps_not_numbers(
 
 
 def test_a_bare_result_still_makes_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    report_scene.build(tmp_path, RUNS[:1], grouped=False, **SMALL | {"trained": ()})
+    report_scene.build(tmp_path, [Played(name="fedavg")], grouped=False, **SMALL | {"trained": ()})
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results/fedavg/clients.parquet").unlink()
     (tmp_path / "data/partitions/groups/partition.json").unlink()
     (tmp_path / "models/encoders/random/encoder.json").unlink()
     reports.report.fn()
     assert list(digests(tmp_path / "report")) == [
-        "figures/groups-accuracy-bytes.png", "figures/groups-accuracy-rounds.png", "index.html", "metrics.json",
-        "tables/methods.csv", "tables/methods.md",
+        "figures/groups-accuracy-bytes.png", "figures/groups-accuracy-rounds.png", "figures/groups-training.png",
+        "index.html", "metrics.json", "tables/methods.csv", "tables/methods.md", "tables/milestones.csv",
+        "tables/milestones.md",
     ]  # fmt: skip
 
 
